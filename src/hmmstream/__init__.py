@@ -1,0 +1,65 @@
+"""hmmstream: hidden Markov models from data that never stops."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hmmstream.averaging import Polyak, StatisticAverage
+from hmmstream.emissions import (
+    Bernoulli,
+    Categorical,
+    Emission,
+    Exponential,
+    Gaussian,
+    IndependentFeatures,
+    Poisson,
+)
+from hmmstream.model import HMM
+from hmmstream.schedule import Constant, Harmonic, Power, TwoPhase
+from hmmstream.transitions import Full, Independent, Masked, Tied, Transition
+
+if TYPE_CHECKING:
+    from hmmstream.learner import Learner
+    from hmmstream.online import OnlineHMM
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "HMM",
+    "Bernoulli",
+    "Categorical",
+    "Constant",
+    "Emission",
+    "Exponential",
+    "Full",
+    "Gaussian",
+    "Harmonic",
+    "Independent",
+    "IndependentFeatures",
+    "Learner",
+    "Masked",
+    "OnlineHMM",
+    "Poisson",
+    "Polyak",
+    "Power",
+    "StatisticAverage",
+    "Tied",
+    "Transition",
+    "TwoPhase",
+]
+
+# numba and scikit-learn take longer to import than all else together: they come with what needs them.
+_ON_DEMAND = {"Learner": "hmmstream.learner", "OnlineHMM": "hmmstream.online"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _ON_DEMAND:
+        from importlib import import_module
+
+        globals()[name] = value = getattr(import_module(_ON_DEMAND[name]), name)
+        return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,36 @@
+"""Names for array types, and the one way in which user input becomes an array."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+FloatArray: TypeAlias = NDArray[np.float64]
+IntArray: TypeAlias = NDArray[np.int64]
+
+
+def frozen(values: ArrayLike, name: str) -> FloatArray:
+    """A read-only float64 copy of ``values``, all finite."""
+    array = np.array(values, dtype=np.float64)
+    if not np.isfinite(array).all():
+        raise ValueError(f"{name} must be finite numbers, got {array.tolist()}")
+    array.setflags(write=False)
+    return array
+
+
+def observations(X: ArrayLike, n_features: int) -> FloatArray:
+    """``X`` as a C-ordered float64 matrix of shape (n, n_features). A vector is one feature."""
+    matrix: Any = np.asarray(X)
+    if matrix.dtype == object or matrix.dtype.kind not in "fiub":
+        try:
+            matrix = matrix.astype(np.float64)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"X must hold numbers (NaN where missing): {error}") from None
+    if matrix.ndim == 1:
+        matrix = matrix[:, np.newaxis]
+    if matrix.ndim != 2 or matrix.shape[1] != n_features:
+        columns = "(n,) or (n, 1)" if n_features == 1 else f"(n, {n_features})"
+        raise ValueError(f"X must have shape {columns} for a model of {n_features} feature(s), got {np.shape(X)}")
+    return np.ascontiguousarray(matrix, dtype=np.float64)

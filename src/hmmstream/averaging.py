@@ -1,0 +1,29 @@
+"""What is reported: the raw iterate jumps with every observation, an average of it does not."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+
+class Polyak(NamedTuple):
+    """Polyak–Ruppert averaging: the mean of all parameter estimates after observation ``start``."""
+
+    start: int = 8000
+
+
+class StatisticAverage(NamedTuple):
+    """The statistic S averaged with linearly growing weights, then one M-step. Nothing to tune."""
+
+
+Averaging: TypeAlias = Polyak | StatisticAverage | None
+
+
+def resolve(averaging: Averaging | str) -> Averaging:
+    """An averaging scheme from its object or its name."""
+    if averaging == "auto":
+        return StatisticAverage()
+    if averaging is None or isinstance(averaging, Polyak | StatisticAverage):
+        if isinstance(averaging, Polyak) and averaging.start < 0:
+            raise ValueError(f"averaging cannot start before the first observation, got {averaging!r}")
+        return averaging
+    raise ValueError(f"averaging must be 'auto', None, Polyak(start=...) or StatisticAverage(), got {averaging!r}")

@@ -1,0 +1,27 @@
+"""Emission families: one file each. A new one is registered here and nowhere else."""
+
+from hmmstream.emissions.base import Emission, IndependentFeatures
+from hmmstream.emissions.bernoulli import Bernoulli
+from hmmstream.emissions.categorical import Categorical
+from hmmstream.emissions.exponential import Exponential
+from hmmstream.emissions.gaussian import Gaussian
+from hmmstream.emissions.poisson import Poisson
+
+FAMILIES: dict[str, type[Emission]] = {
+    "bernoulli": Bernoulli,
+    "categorical": Categorical,
+    "exponential": Exponential,
+    "gaussian": Gaussian,
+    "poisson": Poisson,
+}
+
+__all__ = [
+    "FAMILIES",
+    "Bernoulli",
+    "Categorical",
+    "Emission",
+    "Exponential",
+    "Gaussian",
+    "IndependentFeatures",
+    "Poisson",
+]

@@ -1,0 +1,243 @@
+"""What an emission family is, and the short form for families whose features are independent given the state.
+
+A family is a distribution of one observation for each hidden state. Compiled code sees the parameters as ``theta``, a
+matrix with one row a state: first the parameters, then whatever the family caches to evaluate its density quickly.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from math import isnan
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from hmmstream.arrays import FloatArray, frozen
+from hmmstream.compilable import Compilable, workspace
+
+# What was never seen is improbable, not impossible: learned probabilities stay above this, so that it can come (back).
+RARE = 1e-12
+# A state whose share of the statistic is below this has died: nothing can be estimated for it.
+DEAD = 1e-10
+
+
+class Emission(Compilable, ABC):
+    """Distribution of an observation given the hidden state.
+
+    An object without values (``Poisson()``) is a specification, one with values (``Poisson([1.0, 5.0])``) is complete.
+
+    A family says in ``__init__`` how many ``n_features`` and ``n_components`` its values describe (0 while it has
+    none), how many numbers a row of ``theta`` holds (``n_parameters`` and behind them ``n_cached``), and how long its
+    sufficient statistic is (``n_statistics``; its first component is always 1, the occupation of the state). The
+    compiled methods receive rows of ``theta``; NaN in ``y`` marks a missing feature.
+    """
+
+    compiled_methods: ClassVar[tuple[str, ...]] = (
+        "accepts",
+        "log_density",
+        "shared_log_density",
+        "statistic",
+        "maximize",
+        "prepare",
+        "translate",
+        "move_centre",
+    )
+    constants: ClassVar[tuple[str, ...]] = (
+        "n_components",
+        "n_features",
+        "n_parameters",
+        "n_cached",
+        "n_statistics",
+        "is_centred",
+    )
+
+    value_names: ClassVar[tuple[str, ...]]
+    domain: ClassVar[str] = "a number"
+    is_centred: bool = False
+
+    n_features: int = 0
+    n_components: int = 0
+    n_parameters: int
+    n_cached: int = 0
+    n_statistics: int
+
+    # --- seen from Python -------------------------------------------------------------------------------------------
+
+    @property
+    def has_values(self) -> bool:
+        """Whether this is a complete distribution rather than a specification."""
+        return self.n_components > 0
+
+    @abstractmethod
+    def rows(self) -> FloatArray:
+        """The values as a matrix of shape (n_components, n_parameters): the first columns of ``theta``."""
+
+    @abstractmethod
+    def with_rows(self, rows: FloatArray) -> Self:
+        """The same family with the values of ``rows``."""
+
+    @abstractmethod
+    def sample(self, states: Any, rng: np.random.Generator) -> Any:
+        """Draw one observation for each of ``states``: an array of shape (len(states), n_features)."""
+
+    def theta(self) -> FloatArray:
+        """Rows of parameters and cached values, ready for the compiled methods."""
+        rows = self.rows()
+        theta = np.zeros((len(rows), self.n_parameters + self.n_cached))
+        theta[:, : self.n_parameters] = rows
+        self.prepare(theta)
+        return theta
+
+    def uncentred(self, theta: FloatArray, statistic: FloatArray) -> FloatArray:
+        """The statistic as the paper writes it: the same numbers, unless the family measures from a moving centre."""
+        return statistic.copy()
+
+    def __repr__(self) -> str:
+        values = ", ".join(f"{name}={getattr(self, name).tolist()}" for name in self.value_names if self.has_values)
+        return f"{type(self).__name__}({values})"
+
+    # --- compiled ---------------------------------------------------------------------------------------------------
+
+    def accepts(self, value: float) -> bool:
+        """Whether ``value`` can occur at all; a value that cannot is refused before anything is learned."""
+        return True
+
+    @abstractmethod
+    def log_density(self, theta: FloatArray, y: FloatArray) -> float:
+        """Logarithm of the density of ``y`` in the state with row ``theta``; a missing feature says nothing."""
+
+    def shared_log_density(self, theta: FloatArray, y: FloatArray) -> float:
+        """Terms of the log-density in which no state differs from another: ``log_density`` may leave them to this."""
+        return 0.0
+
+    @abstractmethod
+    def statistic(self, theta: FloatArray, y: FloatArray, s: FloatArray) -> None:
+        """Write the sufficient statistic of ``y`` into ``s``, or for a missing feature its expectation."""
+
+    @abstractmethod
+    def maximize(self, S: FloatArray, alive: FloatArray, theta: FloatArray) -> None:
+        """M-step: write the parameters of every state i with ``alive[i]`` that maximise the expected log-density."""
+
+    def prepare(self, theta: FloatArray) -> None:
+        """Fill the cached columns of ``theta`` from its parameters."""
+        return
+
+    def translate(self, s: FloatArray, S: FloatArray) -> None:
+        """Express ``s`` about a centre moved to the mean of ``S`` (see :class:`~hmmstream.Gaussian`)."""
+        return
+
+    def move_centre(self, theta: FloatArray, S: FloatArray) -> None:
+        """Move the centre kept in ``theta`` to the mean of ``S``."""
+        return
+
+
+class IndependentFeatures(Emission):
+    """A family whose features are independent given the state, each with the same kind of distribution.
+
+    The short form of the contract: a subclass describes one feature, this class does the rest, missing values included.
+
+    ``value_names`` are the constructor's arguments, each of shape (m, d); ``theta`` holds one number of each for the
+    feature at hand, in that order. ``n_feature_statistics`` is the length of the statistic of one feature.
+    """
+
+    compiled_methods: ClassVar[tuple[str, ...]] = (
+        "feature_log_density",
+        "feature_statistic",
+        "feature_expectation",
+        "feature_maximize",
+    )
+    constants: ClassVar[tuple[str, ...]] = ("n_feature_parameters", "n_feature_statistics")
+
+    n_feature_statistics: int = 1
+
+    def __init__(self, **values: ArrayLike | None) -> None:
+        self.n_feature_parameters = len(self.value_names)
+        for name in self.value_names:
+            value = values[name]
+            setattr(self, name, None if value is None else self._matrix(name, value))
+        if self.has_values:
+            self.n_parameters = self.n_features * self.n_feature_parameters
+            self.n_statistics = 1 + self.n_features * self.n_feature_statistics
+            self.check_values()
+
+    def _matrix(self, name: str, value: ArrayLike) -> FloatArray:
+        array = frozen(value, name)
+        if array.ndim == 1:
+            array = array[:, np.newaxis]
+        shape = (self.n_components, self.n_features) if self.has_values else array.shape
+        if array.ndim != 2 or array.size == 0 or array.shape != shape:
+            raise ValueError(f"{name} must have shape (states, features), or (states,), got {np.shape(value)}")
+        self.n_components, self.n_features = array.shape
+        return array
+
+    def check_values(self) -> None:
+        """Raise ValueError if the values are outside their range."""
+
+    def rows(self) -> FloatArray:
+        stacked = np.stack([getattr(self, name) for name in self.value_names], axis=2)
+        return stacked.reshape(len(stacked), -1)
+
+    def with_rows(self, rows: FloatArray) -> Self:
+        cube = rows.reshape(len(rows), -1, self.n_feature_parameters)
+        return type(self)(**{name: cube[:, :, at] for at, name in enumerate(self.value_names)})
+
+    @abstractmethod
+    def feature_log_density(self, theta: FloatArray, y: float) -> float:
+        """Logarithm of the density of the value ``y`` of one feature."""
+
+    @abstractmethod
+    def feature_statistic(self, y: float, s: FloatArray) -> None:
+        """Write the sufficient statistic of the value ``y`` of one feature into ``s``."""
+
+    @abstractmethod
+    def feature_expectation(self, theta: FloatArray, s: FloatArray) -> None:
+        """Write the expected statistic of one feature into ``s``: what stands in for a missing value."""
+
+    @abstractmethod
+    def feature_maximize(self, s: FloatArray, overall: FloatArray, theta: FloatArray) -> None:
+        """Write the parameters whose expected statistic is ``s``, the mean over the state.
+
+        ``overall`` is the mean over all states: the scale of the data, for a lower limit that keeps ``theta`` sane.
+        """
+
+    def log_density(self, theta: FloatArray, y: FloatArray) -> float:
+        total = 0.0
+        for a in range(self.n_features):
+            if not isnan(y[a]):
+                first = a * self.n_feature_parameters
+                total += self.feature_log_density(theta[first : first + self.n_feature_parameters], y[a])
+        return total
+
+    def statistic(self, theta: FloatArray, y: FloatArray, s: FloatArray) -> None:
+        s[0] = 1.0
+        for a in range(self.n_features):
+            first = a * self.n_feature_parameters
+            start = 1 + a * self.n_feature_statistics
+            if isnan(y[a]):
+                self.feature_expectation(
+                    theta[first : first + self.n_feature_parameters], s[start : start + self.n_feature_statistics]
+                )
+            else:
+                self.feature_statistic(y[a], s[start : start + self.n_feature_statistics])
+
+    def maximize(self, S: FloatArray, alive: FloatArray, theta: FloatArray) -> None:
+        mean = workspace(self.n_statistics)
+        overall = workspace(self.n_statistics)
+        for c in range(self.n_statistics):
+            total = 0.0
+            for i in range(self.n_components):
+                total += S[i, c]
+            overall[c] = total / overall[0] if c > 0 else total
+        for i in range(self.n_components):
+            if alive[i] > 0.0:
+                for c in range(1, self.n_statistics):
+                    mean[c] = S[i, c] / S[i, 0]
+                for a in range(self.n_features):
+                    first = a * self.n_feature_parameters
+                    start = 1 + a * self.n_feature_statistics
+                    self.feature_maximize(
+                        mean[start : start + self.n_feature_statistics],
+                        overall[start : start + self.n_feature_statistics],
+                        theta[i, first : first + self.n_feature_parameters],
+                    )

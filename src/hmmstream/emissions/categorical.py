@@ -1,0 +1,90 @@
+"""Categorical emissions: one symbol out of a finite alphabet."""
+
+from __future__ import annotations
+
+from math import inf, isnan, log
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from hmmstream.arrays import FloatArray, frozen
+from hmmstream.emissions.base import RARE, Emission
+
+
+class Categorical(Emission):
+    """Symbols 0, 1, …, n_categories - 1 with one probability for each state and symbol.
+
+    Parameters
+    ----------
+    n_categories : int, not needed when ``probs`` are given
+    probs : (m, n_categories)
+        Rows sum to 1.
+
+    Examples
+    --------
+    >>> Categorical(probs=[[0.9, 0.1], [0.2, 0.8]]).n_categories
+    2
+    """
+
+    constants: ClassVar[tuple[str, ...]] = ("n_categories",)
+    value_names = ("probs",)
+    n_features = 1
+    probs: FloatArray
+
+    def __init__(self, n_categories: int | None = None, probs: ArrayLike | None = None) -> None:
+        if probs is not None:
+            self.probs = frozen(probs, "probs")
+            if self.probs.ndim != 2 or self.probs.size == 0:
+                raise ValueError(f"probs must have shape (states, categories), got {np.shape(probs)}")
+            if n_categories not in (None, self.probs.shape[1]):
+                raise ValueError(f"probs have {self.probs.shape[1]} columns, but n_categories is {n_categories}")
+            if (self.probs < 0.0).any() or not np.allclose(self.probs.sum(axis=1), 1.0, atol=1e-8):
+                raise ValueError(f"each row of probs must be probabilities that sum to 1, got {self.probs.tolist()}")
+            self.n_components, n_categories = self.probs.shape
+        if n_categories is None or n_categories < 1:
+            raise ValueError(f"n_categories must be a positive integer, got {n_categories}")
+        self.n_categories = self.n_parameters = n_categories
+        self.n_statistics = 1 + n_categories
+
+    @property
+    def domain(self) -> str:  # type: ignore[override]
+        return f"one of the symbols 0, 1, …, {self.n_categories - 1}"
+
+    def rows(self) -> FloatArray:
+        return self.probs
+
+    def with_rows(self, rows: FloatArray) -> Self:
+        return type(self)(self.n_categories, rows / rows.sum(axis=1, keepdims=True))
+
+    def sample(self, states: Any, rng: np.random.Generator) -> Any:
+        cumulative = np.cumsum(self.probs, axis=1)
+        cumulative[:, -1] = 1.0
+        return (rng.random((len(states), 1)) >= cumulative[states]).sum(axis=1, keepdims=True)
+
+    def accepts(self, value: float) -> bool:
+        return 0.0 <= value < self.n_categories and value == np.floor(value)
+
+    def log_density(self, theta: FloatArray, y: FloatArray) -> float:
+        if isnan(y[0]):
+            return 0.0
+        probability = theta[int(y[0])]
+        return log(probability) if probability > 0.0 else -inf
+
+    def statistic(self, theta: FloatArray, y: FloatArray, s: FloatArray) -> None:
+        s[0] = 1.0
+        for c in range(self.n_categories):
+            if isnan(y[0]):
+                s[1 + c] = theta[c]
+            else:
+                s[1 + c] = 1.0 if y[0] == c else 0.0
+
+    def maximize(self, S: FloatArray, alive: FloatArray, theta: FloatArray) -> None:
+        for i in range(self.n_components):
+            if alive[i] > 0.0:
+                total = 0.0
+                for c in range(self.n_categories):
+                    theta[i, c] = max(S[i, 1 + c] / S[i, 0], RARE)
+                    total += theta[i, c]
+                for c in range(self.n_categories):
+                    theta[i, c] /= total

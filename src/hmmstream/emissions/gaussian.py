@@ -1,0 +1,353 @@
+"""Gaussian emissions, in any dimension: full, diagonal, spherical or tied covariance.
+
+Two things keep the arithmetic safe. Each state measures its statistic from a centre of its own, near its mean: data
+that sits on an offset of 1e8 loses no digits when the variance is taken as a difference of moments. And no variance
+falls below a floor relative to the spread of all data, so that no state collapses onto a single point.
+"""
+
+from __future__ import annotations
+
+from math import isnan, log, pi, sqrt
+from typing import Any, ClassVar, Literal, Self, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from hmmstream.arrays import FloatArray, frozen
+from hmmstream.compilable import workspace
+from hmmstream.emissions.base import Emission
+
+Covariance = Literal["full", "diag", "spherical", "tied"]
+
+RELATIVE_FLOOR = 1e-10  # of the overall variance: a standard deviation of 1e-5 of that of the data
+ROUNDING = 4.0 * np.finfo(np.float64).eps  # of the mean: below this, differences of data are rounding errors
+SMALLEST_VARIANCE = 1e-250
+LARGEST_DEVIATION = 1e100  # squares stay finite
+
+
+class Gaussian(Emission):
+    """Normally distributed observations.
+
+    Parameters
+    ----------
+    covariance : "full", "diag", "spherical" or "tied"
+        "tied" is one full covariance matrix for all states; with one feature it is the model of Cappé's paper.
+    means : (m, d), or (m,) for one feature
+    covars : full (m, d, d), diag (m, d), spherical (m,), tied (d, d)
+        With one feature, (m,) for all but tied and a single number for tied will do.
+
+    Examples
+    --------
+    >>> Gaussian("tied", means=[0.0, 1.0], covars=0.5)
+    Gaussian('tied', means=[[0.0], [1.0]], covars=[[0.5]])
+    """
+
+    # A row of theta: mean, covariance | precision, log-normaliser, centre, variance floor. Where features are
+    # correlated (is_dense), the precision is kept as whitening matrix: the inverse of the Cholesky factor.
+    compiled_methods: ClassVar[tuple[str, ...]] = (
+        "variance_floor",
+        "maximize_variances",
+        "maximize_covariances",
+        "prepare_dense",
+    )
+    constants: ClassVar[tuple[str, ...]] = (
+        "is_dense",
+        "is_tied",
+        "is_spherical",
+        "precision",
+        "log_norm",
+        "centre",
+        "floor",
+    )
+    value_names = ("means", "covars")
+    is_centred = True
+
+    def __init__(
+        self, covariance: Covariance = "full", means: ArrayLike | None = None, covars: ArrayLike | None = None
+    ) -> None:
+        if covariance not in get_args(Covariance):
+            raise ValueError(f"covariance must be one of {get_args(Covariance)}, got {covariance!r}")
+        self.covariance = covariance
+        self.is_tied = covariance == "tied"
+        self.is_spherical = covariance == "spherical"
+        if (means is None) != (covars is None):
+            raise ValueError("give both means and covars, or neither")
+        if means is not None and covars is not None:
+            self._set_values(means, covars)
+
+    def _set_values(self, means: ArrayLike, covars: ArrayLike) -> None:
+        self.means = frozen(means, "means")
+        if self.means.ndim == 1:
+            self.means = self.means[:, np.newaxis]
+        if self.means.ndim != 2 or self.means.size == 0:
+            raise ValueError(f"means must have shape (states, features), or (states,), got {np.shape(means)}")
+        m, d = self.n_components, self.n_features = self.means.shape
+        shape = {"full": (m, d, d), "diag": (m, d), "spherical": (m,), "tied": (d, d)}[self.covariance]
+        self.covars = frozen(covars, "covars")
+        if d == 1 and self.covars.size == np.prod(shape):
+            self.covars = self.covars.reshape(shape)
+        if self.covars.shape != shape:
+            raise ValueError(
+                f"covars must have shape {shape} for covariance={self.covariance!r}, got {np.shape(covars)}"
+            )
+
+        self.is_dense = self.covariance in ("full", "tied") and d > 1
+        self.n_parameters = d + (self.covars.size if self.is_tied else self.covars.size // m)
+        self.precision = self.n_parameters
+        self.log_norm = self.precision + (d * d if self.is_dense else d)
+        self.centre = self.log_norm + (1 if self.is_dense else d)
+        self.floor = self.centre + d
+        self.n_cached = self.floor + d - self.n_parameters
+        self.n_statistics = 1 + d + (d * (d + 1) // 2 if self.is_dense else d)
+        self._check_covars()
+
+    def _check_covars(self) -> None:
+        if self.covariance in ("full", "tied"):
+            matrices = self.covars.reshape(-1, self.n_features, self.n_features)
+            if not np.allclose(matrices, matrices.transpose(0, 2, 1)):
+                raise ValueError("covars must be symmetric matrices")
+            smallest = np.linalg.eigvalsh(matrices).min(axis=1)
+        else:
+            smallest = self.covars.reshape(len(self.covars), -1).min(axis=1)
+        for at, value in enumerate(smallest):
+            if value <= 0.0:
+                where = "" if self.is_tied else f" of state {at}"
+                raise ValueError(
+                    f"the covariance{where} must be positive definite; its smallest eigenvalue is {value:g}"
+                )
+
+    def rows(self) -> FloatArray:
+        covars = np.tile(self.covars, (self.n_components, 1, 1)) if self.is_tied else self.covars
+        return np.hstack([self.means, covars.reshape(self.n_components, -1)])
+
+    def with_rows(self, rows: FloatArray) -> Self:
+        means, covars = rows[:, : self.n_features], rows[:, self.n_features :]
+        covars = covars[0].reshape(self.covars.shape) if self.is_tied else covars.reshape(self.covars.shape)
+        return type(self)(self.covariance, means, covars)
+
+    def theta(self) -> FloatArray:
+        theta = super().theta()
+        theta[:, self.centre : self.centre + self.n_features] = self.means
+        variances = self.covars.reshape(len(self.covars), -1)
+        theta[:, self.floor :] = RELATIVE_FLOOR * variances.max()
+        return theta
+
+    def sample(self, states: Any, rng: np.random.Generator) -> FloatArray:
+        noise = rng.standard_normal((len(states), self.n_features))
+        if self.covariance == "full":
+            noise = np.einsum("nab,nb->na", np.linalg.cholesky(self.covars)[states], noise)
+        elif self.covariance == "tied":
+            noise = noise @ np.linalg.cholesky(self.covars).T
+        else:
+            noise = noise * np.sqrt(self.covars.reshape(self.n_components, -1)[states])
+        return np.asarray(self.means[states] + noise)
+
+    def uncentred(self, theta: FloatArray, statistic: FloatArray) -> FloatArray:
+        raw = statistic.copy()
+        for i in range(len(raw)):
+            origin = np.zeros(self.n_statistics)
+            origin[0] = 1.0
+            origin[1 : 1 + self.n_features] = -theta[i, self.centre : self.centre + self.n_features]
+            self.translate(raw[i], origin)
+        return raw
+
+    def __repr__(self) -> str:
+        values = f", means={self.means.tolist()}, covars={self.covars.tolist()}" if self.has_values else ""
+        return f"Gaussian({self.covariance!r}{values})"
+
+    # --- compiled ---------------------------------------------------------------------------------------------------
+
+    def log_density(self, theta: FloatArray, y: FloatArray) -> float:
+        d = self.n_features
+        total = 0.0
+        if self.is_dense:
+            for a in range(d):
+                u = 0.0
+                for b in range(a + 1):
+                    u += theta[self.precision + a * d + b] * (y[b] - theta[b])
+                total -= 0.5 * u * u
+            if isnan(total):  # a partly missing row counts as missing: its features are not independent
+                return 0.0
+            return total if self.is_tied else total + theta[self.log_norm]
+        for a in range(d):
+            z = y[a] - theta[a]
+            if not isnan(z):
+                total -= 0.5 * z * z * theta[self.precision + a]
+                if not self.is_tied:
+                    total += theta[self.log_norm + a]
+        return total
+
+    def shared_log_density(self, theta: FloatArray, y: FloatArray) -> float:
+        if not self.is_tied:
+            return 0.0
+        missing = False
+        for a in range(self.n_features):
+            missing |= isnan(y[a])
+        return 0.0 if missing else theta[self.log_norm]
+
+    def statistic(self, theta: FloatArray, y: FloatArray, s: FloatArray) -> None:
+        d = self.n_features
+        any_missing = False
+        for a in range(d):
+            any_missing |= isnan(y[a])
+        s[0] = 1.0
+        for a in range(d):
+            missing = any_missing if self.is_dense else isnan(y[a])
+            z = (theta[a] if missing else y[a]) - theta[self.centre + a]
+            z = min(max(z, -LARGEST_DEVIATION), LARGEST_DEVIATION)
+            s[1 + a] = z
+            if not self.is_dense:
+                s[1 + d + a] = z * z
+                if missing:
+                    s[1 + d + a] += theta[d if self.is_spherical else d + a]
+        if self.is_dense:
+            at = 1 + d
+            for a in range(d):
+                for b in range(a + 1):
+                    s[at] = s[1 + a] * s[1 + b]
+                    if any_missing:
+                        s[at] += theta[d + a * d + b]
+                    at += 1
+
+    def translate(self, s: FloatArray, S: FloatArray) -> None:
+        d = self.n_features
+        at = 1 + d
+        for a in range(d):
+            shift = S[1 + a] / S[0]
+            if self.is_dense:
+                for b in range(a + 1):
+                    other = S[1 + b] / S[0]
+                    s[at] += shift * other * s[0] - shift * s[1 + b] - other * s[1 + a]
+                    at += 1
+            else:
+                s[at] += shift * (shift * s[0] - 2.0 * s[1 + a])
+                at += 1
+        for a in range(d):  # last, so that a statistic can be moved to its own mean
+            s[1 + a] -= S[1 + a] / S[0] * s[0]
+
+    def move_centre(self, theta: FloatArray, S: FloatArray) -> None:
+        for a in range(self.n_features):
+            theta[self.centre + a] += S[1 + a] / S[0]
+
+    def maximize(self, S: FloatArray, alive: FloatArray, theta: FloatArray) -> None:
+        d = self.n_features
+        per_visit = workspace(self.n_components)
+        weight = 0.0
+        for i in range(self.n_components):
+            per_visit[i] = 1.0 / S[i, 0] if S[i, 0] > 0.0 else 0.0
+            weight += S[i, 0]
+            if alive[i] > 0.0:
+                for a in range(d):
+                    theta[i, a] = theta[i, self.centre + a] + S[i, 1 + a] * per_visit[i]
+        if self.is_dense:
+            self.maximize_covariances(S, alive, theta, per_visit, 1.0 / weight)
+        else:
+            self.maximize_variances(S, alive, theta, per_visit, 1.0 / weight)
+        for a in range(d):  # for the next M-step: nothing then has to wait for it
+            floor = self.variance_floor(S, theta, per_visit, 1.0 / weight, a)
+            for i in range(self.n_components):
+                theta[i, self.floor + a] = floor
+
+    def variance_floor(
+        self, S: FloatArray, theta: FloatArray, per_visit: FloatArray, per_weight: float, a: int
+    ) -> float:
+        """The smallest variance of feature ``a`` that a state may have, from the variance of all data."""
+        square = 1 + self.n_features + (a * (a + 3) // 2 if self.is_dense else a)
+        mean = 0.0
+        for i in range(self.n_components):
+            mean += S[i, 0] * theta[i, a]
+        mean *= per_weight
+        variance = 0.0
+        for i in range(self.n_components):
+            deviation = theta[i, a] - mean
+            variance += S[i, square] - S[i, 1 + a] * S[i, 1 + a] * per_visit[i] + S[i, 0] * deviation * deviation
+        rounding = ROUNDING * mean
+        return max(RELATIVE_FLOOR * per_weight * variance, rounding * rounding, SMALLEST_VARIANCE)
+
+    def maximize_variances(
+        self, S: FloatArray, alive: FloatArray, theta: FloatArray, per_visit: FloatArray, per_weight: float
+    ) -> None:
+        """M-step of the variances where features are not correlated."""
+        d = self.n_features
+        if self.is_tied:  # and one feature
+            pooled = 0.0
+            for i in range(self.n_components):
+                pooled += S[i, 2] - S[i, 1] * S[i, 1] * per_visit[i]
+            pooled = max(pooled * per_weight, theta[0, self.floor])
+            for i in range(self.n_components):
+                theta[i, 1] = pooled
+            return
+        for i in range(self.n_components):
+            if alive[i] > 0.0:
+                mean_variance = 0.0
+                for a in range(d):
+                    mean = S[i, 1 + a] * per_visit[i]
+                    variance = max(S[i, 1 + d + a] * per_visit[i] - mean * mean, theta[i, self.floor + a])
+                    mean_variance += variance / d
+                    if not self.is_spherical:
+                        theta[i, d + a] = variance
+                if self.is_spherical:
+                    theta[i, d] = mean_variance
+
+    def maximize_covariances(
+        self, S: FloatArray, alive: FloatArray, theta: FloatArray, per_visit: FloatArray, per_weight: float
+    ) -> None:
+        """M-step of the covariance matrices; the floor is applied with their factorisation."""
+        d = self.n_features
+        at = 1 + d
+        for a in range(d):
+            for b in range(a + 1):
+                pooled = 0.0
+                for i in range(self.n_components):
+                    covariance = S[i, at] - S[i, 1 + a] * S[i, 1 + b] * per_visit[i]
+                    pooled += covariance
+                    if alive[i] > 0.0 and not self.is_tied:
+                        theta[i, d + a * d + b] = theta[i, d + b * d + a] = covariance * per_visit[i]
+                if self.is_tied:
+                    for i in range(self.n_components):
+                        theta[i, d + a * d + b] = theta[i, d + b * d + a] = pooled * per_weight
+                at += 1
+
+    def prepare(self, theta: FloatArray) -> None:
+        d = self.n_features
+        for i in range(self.n_components):
+            if self.is_tied and i > 0:
+                for at in range(self.precision, self.centre):
+                    theta[i, at] = theta[0, at]
+                if self.is_dense:
+                    for a in range(d):
+                        theta[i, d + a * d + a] = theta[0, d + a * d + a]
+            elif self.is_dense:
+                self.prepare_dense(theta[i])
+            else:
+                for a in range(d):
+                    variance = theta[i, d if self.is_spherical else d + a]
+                    theta[i, self.precision + a] = 1.0 / variance
+                    theta[i, self.log_norm + a] = -0.5 * log(2.0 * pi * variance)
+
+    def prepare_dense(self, theta: FloatArray) -> None:
+        """Factorise the covariance; a direction in which it is below the floor is widened to it."""
+        d = self.n_features
+        L = self.precision
+        for a in range(d):
+            for b in range(a + 1):
+                rest = theta[d + a * d + b]
+                for c in range(b):
+                    rest -= theta[L + a * d + c] * theta[L + b * d + c]
+                if b < a:
+                    theta[L + a * d + b] = rest / theta[L + b * d + b]
+                else:
+                    pivot = max(rest, theta[self.floor + a], SMALLEST_VARIANCE)
+                    if pivot > rest:
+                        theta[d + a * d + a] += pivot - rest
+                    theta[L + a * d + a] = sqrt(pivot)
+        log_norm = -0.5 * d * log(2.0 * pi)
+        for a in range(d):
+            theta[L + a * d + a] = 1.0 / theta[L + a * d + a]
+            log_norm += log(theta[L + a * d + a])
+            for b in range(a):
+                dot = 0.0
+                for c in range(b, a):
+                    dot += theta[L + a * d + c] * theta[L + c * d + b]
+                theta[L + a * d + b] = -dot * theta[L + a * d + a]
+        theta[self.log_norm] = log_norm

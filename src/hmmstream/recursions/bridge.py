@@ -1,0 +1,207 @@
+"""The one place where Python objects enter compiled code.
+
+numba chooses compiled code by type. Here every :class:`Compilable` object gets a type of its own, made of its class,
+the values of its constants and a digest of the source that its methods come from. The digest is part of numba's cache
+key: a cached loop is found again by the next process, and never again once the source has changed, be it this
+package's or that of a user's own family.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import inspect
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from numba import njit, typeof, types
+from numba.core import cgutils
+from numba.core.typing.templates import AttributeTemplate
+from numba.extending import (
+    NativeValue,
+    infer_getattr,
+    intrinsic,
+    lower_getattr_generic,
+    models,
+    overload,
+    overload_method,
+    register_model,
+    typeof_impl,
+    unbox,
+)
+from numba.np.arrayobj import make_array, populate_array
+
+from hmmstream.arrays import FloatArray
+from hmmstream.compilable import Compilable, workspace
+
+# The whole of "fastmath" would let LLVM assume that NaN never occurs and remove the checks for missing values.
+OPTIONS: dict[str, Any] = {"fastmath": {"reassoc", "contract", "arcp"}, "error_model": "numpy", "nogil": True}
+INLINE: dict[str, Any] = {
+    **OPTIONS,
+    "forceinline": True,
+}  # what is passed between the parts of a loop stays in registers
+STACK_LIMIT = 4096  # numbers; larger workspaces come from the heap
+
+
+def compiled(function: Callable[..., Any]) -> Any:
+    """A loop that is compiled once for each combination of argument types and cached on disk.
+
+    Every such loop takes a :class:`Compilable`, whose type carries the digest that keeps the cache fresh.
+    """
+    return njit(cache=True, **OPTIONS)(function)
+
+
+def inlined(function: Callable[..., Any]) -> Any:
+    """A part of a loop, compiled into the loop that calls it."""
+    return njit(**INLINE)(function)
+
+
+def specialize(loop: Any, *arguments: Any) -> Callable[..., Any]:
+    """The machine code of ``loop`` for arguments of these types, to be called with no further look at types."""
+    entry: Callable[..., Any] = loop.compile(tuple(typeof(argument) for argument in arguments))
+    return entry
+
+
+# --- objects --------------------------------------------------------------------------------------------------------
+
+
+class CompilableType(types.Opaque):
+    """The numba type of a :class:`Compilable`. It holds plain values only, so that a cache index always loads."""
+
+    def __init__(self, module: str, qualname: str, constants: tuple[tuple[str, Any], ...], digest: str) -> None:
+        values = ", ".join(f"{name}={value!r}" for name, value in constants)
+        super().__init__(f"{module}.{qualname}({values})#{digest}")
+        self.constants = constants
+
+
+_CLASSES: dict[str, type[Compilable]] = {}
+_METHODS: set[str] = set()
+
+register_model(CompilableType)(models.OpaqueModel)
+
+
+@typeof_impl.register(Compilable)
+def _typeof(value: Compilable, context: Any) -> CompilableType:
+    cls = type(value)
+    constants = tuple((name, getattr(value, name)) for name in cls.inherited("constants"))
+    typ = CompilableType(cls.__module__, cls.__qualname__, constants, _digest(cls))
+    _CLASSES[typ.name] = cls
+    for name in cls.inherited("compiled_methods"):
+        _make_callable(name, inspect.signature(getattr(cls, name)))
+    return typ
+
+
+@functools.cache
+def _digest(cls: Any) -> str:
+    """A fingerprint of this package's source and of the source of a class defined elsewhere."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.parent.rglob("*.py")):
+        digest.update(path.read_bytes())
+    for base in cls.__mro__:
+        if base.__module__.split(".")[0] in ("hmmstream", "builtins", "abc"):
+            continue
+        file = getattr(sys.modules.get(base.__module__), "__file__", None)
+        if file is not None and Path(file).is_file():
+            digest.update(Path(file).read_bytes())
+        for _, method in inspect.getmembers(base, inspect.isfunction):  # a notebook has no file, only this
+            digest.update(method.__code__.co_code + repr(method.__code__.co_consts).encode())
+    return digest.hexdigest()[:16]
+
+
+def _make_callable(name: str, signature: inspect.Signature) -> None:
+    if name in _METHODS:
+        return
+    _METHODS.add(name)
+
+    def method(self: CompilableType, *arguments: Any) -> Any:
+        return getattr(_CLASSES[self.name], name)
+
+    setattr(method, "__signature__", signature)  # numba matches calls against it
+    overload_method(CompilableType, name, strict=False, jit_options=INLINE)(method)
+
+
+@unbox(CompilableType)
+def _unbox(typ: CompilableType, value: Any, context: Any) -> NativeValue:
+    return NativeValue(context.context.get_dummy_value())
+
+
+def _type_of_constant(value: Any) -> Any:
+    return types.float64 if isinstance(value, float) else types.literal(value)
+
+
+@infer_getattr
+class _Constants(AttributeTemplate):
+    key = CompilableType
+
+    def generic_resolve(self, typ: CompilableType, attribute: str) -> Any:
+        constants = dict(typ.constants)
+        return _type_of_constant(constants[attribute]) if attribute in constants else None
+
+
+@lower_getattr_generic(CompilableType)
+def _lower_constant(context: Any, builder: Any, typ: CompilableType, value: Any, attribute: str) -> Any:
+    constant = dict(typ.constants)[attribute]
+    return context.get_constant_generic(builder, _type_of_constant(constant), constant)
+
+
+# --- memory ---------------------------------------------------------------------------------------------------------
+
+
+def view(vector: FloatArray, offset: int, shape: Any) -> FloatArray:
+    """The part of ``vector`` that starts at ``offset``, seen as an array of ``shape``."""
+    size = functools.reduce(lambda product, extent: product * extent, shape, 1)
+    return vector[offset : offset + size].reshape(shape)
+
+
+@overload(view, strict=False, jit_options=INLINE)
+def _view(vector: Any, offset: Any, shape: Any) -> Any:
+    return lambda vector, offset, shape: _borrow(vector, offset, shape)
+
+
+@intrinsic
+def _borrow(context: Any, vector: Any, offset: Any, shape: Any) -> Any:
+    # numba's own slice-and-reshape counts references and hides the extents from the optimiser: half the speed at m = 2.
+    result = types.Array(vector.dtype, len(shape), "C")
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        source = make_array(vector)(context, builder, arguments[0])
+        data = builder.gep(source.data, [context.cast(builder, arguments[1], offset, types.intp)])
+        extents = [
+            context.cast(builder, extent, typ, types.intp)
+            for extent, typ in zip(cgutils.unpack_tuple(builder, arguments[2]), shape, strict=True)
+        ]
+        return _array(context, builder, result, data, extents)
+
+    return result(vector, offset, shape), codegen
+
+
+@overload(workspace, strict=False, prefer_literal=True, jit_options=INLINE)
+def _workspace(size: Any) -> Any:
+    if isinstance(size, types.IntegerLiteral) and size.literal_value <= STACK_LIMIT:
+        return lambda size: _on_the_stack(size)
+    return workspace
+
+
+@intrinsic(prefer_literal=True)
+def _on_the_stack(context: Any, size: Any) -> Any:
+    result = types.Array(types.float64, 1, "C")
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        extent = context.get_constant(types.intp, size.literal_value)
+        data = cgutils.alloca_once(builder, context.get_data_type(types.float64), size=extent)
+        return _array(context, builder, result, data, [extent])
+
+    return result(size), codegen
+
+
+def _array(context: Any, builder: Any, typ: Any, data: Any, extents: list[Any]) -> Any:
+    """A C-ordered array of ``typ`` at ``data``, which somebody else owns."""
+    itemsize = context.get_constant(types.intp, context.get_abi_sizeof(context.get_data_type(typ.dtype)))
+    strides = [itemsize]
+    for extent in reversed(extents[1:]):
+        strides.insert(0, builder.mul(strides[0], extent))
+    array = make_array(typ)(context, builder)
+    populate_array(array, data=data, shape=extents, strides=strides, itemsize=itemsize, meminfo=None)
+    return array._getvalue()

@@ -1,0 +1,270 @@
+"""Online EM, one observation at a time: Algorithm 1 of the paper for any emission family and transition structure.
+
+Symbols are those of docs/notation.md. ``rho`` stacks the transition statistic (one row a group of transitions) on the
+emission statistic (``n_statistics`` rows a state); column k is the statistic given that the chain is now in state k.
+"""
+
+from __future__ import annotations
+
+from math import exp, inf, log
+from typing import Any
+
+from hmmstream.arrays import FloatArray, IntArray
+from hmmstream.compilable import workspace
+from hmmstream.emissions.base import DEAD, RARE
+from hmmstream.recursions.bridge import compiled, inlined, view
+from hmmstream.recursions.state import (
+    IN_SEQUENCE,
+    LIKELIHOOD_FACTOR,
+    LOG_LIKELIHOOD,
+    N_AVERAGED,
+    TIME,
+    State,
+    compiled_parts,
+)
+
+LARGEST = 1e300  # of an observation; what is larger is as good as infinite
+UNREACHABLE = 1e-250  # a predicted probability below this is 0: its reciprocal would overflow
+UNDERFLOW = 1e-50  # of the pending likelihood factor
+REVIVAL = 5.0  # observations' worth of weight before a state that had died is estimated again
+
+ACCEPTED = -1
+AVERAGE_NOTHING, AVERAGE_STATISTIC, AVERAGE_PARAMETERS = 0, 1, 2
+
+
+@compiled
+def learn(
+    emission: Any,
+    shape: Any,
+    vector: FloatArray,
+    groups: IntArray,
+    shares: FloatArray,
+    X: FloatArray,
+    steps: FloatArray,
+    starts: IntArray,
+    filtered: FloatArray,
+    n_min: int,
+    update_every: int,
+    averaging: int,
+    average_from: int,
+) -> int:
+    """Learn from each row of ``X``, or change nothing and return the place of the first value that is not acceptable.
+
+    ``starts`` are the rows at which a new sequence begins. The filter after each row is written to ``filtered``, unless
+    that is empty.
+    """
+    m = shape.n_states
+    for row in range(len(X)):
+        for a in range(emission.n_features):
+            value = X[row, a]
+            if value == value and not (abs(value) <= LARGEST and emission.accepts(value)):
+                return row * emission.n_features + a
+
+    state = compiled_parts(shape, vector)
+    next_start = 0
+    for row in range(len(X)):
+        if next_start < len(starts) and starts[next_start] == row:
+            state.clock[IN_SEQUENCE] = 0.0
+            next_start += 1
+        n = int(state.clock[TIME])
+        gamma = steps[row] if n > 0 else 1.0
+        advance(emission, shape, state, groups, X[row], gamma)
+        if n > n_min and (update_every == 1 or n % update_every == 0):
+            maximize(emission, shape, state, groups, shares, gamma)
+            average(shape, state, n, averaging, average_from)
+        if emission.is_centred and n & (n - 1) == 0:
+            recentre(emission, shape, state)
+        state.clock[TIME] = n + 1.0
+        if len(filtered) > 0:
+            for k in range(m):
+                filtered[row, k] = state.phi[k]
+    return ACCEPTED
+
+
+@compiled
+def maximize_average(emission: Any, shape: Any, vector: FloatArray, groups: IntArray, shares: FloatArray) -> None:
+    """Replace S by its average and take one M-step: what ``averaging="auto"`` reports."""
+    state = compiled_parts(shape, vector)
+    for c in range(shape.n_rows):
+        state.S[c] = state.mean_S[c]
+    for i in range(shape.n_states):
+        state.alive[i] = 1.0
+    maximize(emission, shape, state, groups, shares, 0.0)
+
+
+@inlined
+def advance(emission: Any, shape: Any, state: State, groups: IntArray, y: FloatArray, gamma: float) -> None:
+    """Bring the filter, rho and S up to date with the observation ``y``."""
+    m = shape.n_states
+    predicted = workspace(shape.n_states)
+    r = view(workspace(shape.n_cells), 0, (m, m))
+    s = view(workspace(shape.n_emission_rows), 0, (m, shape.n_statistics))
+
+    moved = state.clock[IN_SEQUENCE] > 0.0
+    if moved:
+        retrospect(shape, state, predicted, r)
+    else:  # the first observation of a sequence: no transition, and the past says nothing about it
+        for k in range(m):
+            predicted[k] = state.startprob[k]
+            for i in range(m):
+                r[i, k] = state.phi[i]
+        state.clock[IN_SEQUENCE] = 1.0
+    for i in range(m):
+        emission.statistic(state.theta[i], y, s[i])
+    update_filter(emission, shape, state, predicted, y)
+    update_statistic(shape, state, groups, r, s, gamma, moved)
+
+
+@inlined
+def retrospect(shape: Any, state: State, predicted: FloatArray, r: FloatArray) -> None:
+    """Predicted probabilities, and r[i, k], the probability that the chain was in i given that it is now in k."""
+    m = shape.n_states
+    for k in range(m):
+        total = 0.0
+        for i in range(m):
+            r[i, k] = state.phi[i] * state.transmat[i, k]
+            total += r[i, k]
+        if total > UNREACHABLE:
+            scale = 1.0 / total
+            for i in range(m):
+                r[i, k] *= scale
+        else:
+            total = 0.0
+            for i in range(m):  # any distribution would do: it is given no weight
+                r[i, k] = state.phi[i]
+        predicted[k] = total
+
+
+@inlined
+def update_filter(emission: Any, shape: Any, state: State, predicted: FloatArray, y: FloatArray) -> None:
+    """Bayes' rule in log-densities, shifted by their maximum. What is impossible in every state tells nothing."""
+    m = shape.n_states
+    log_g = workspace(shape.n_states)
+    total = 0.0
+    for k in range(m):
+        log_g[k] = emission.log_density(state.theta[k], y) if predicted[k] > 0.0 else -inf
+        total += log_g[k]
+    if not -inf < total < inf:
+        for k in range(m):
+            if not -inf < log_g[k] < inf:
+                log_g[k] = -inf
+    top = log_g[0]
+    for k in range(1, m):
+        top = max(top, log_g[k])
+    if top == -inf:
+        for k in range(m):
+            state.phi[k] = predicted[k]
+        state.clock[LOG_LIKELIHOOD] = -inf
+        return
+    density = 0.0
+    for k in range(m):
+        state.phi[k] = predicted[k] * exp(log_g[k] - top)
+        density += state.phi[k]
+    scale = 1.0 / density
+    for k in range(m):
+        state.phi[k] *= scale
+    state.clock[LOG_LIKELIHOOD] += top + emission.shared_log_density(state.theta[0], y)
+    state.clock[LIKELIHOOD_FACTOR] *= density  # one logarithm for many factors
+    if state.clock[LIKELIHOOD_FACTOR] < UNDERFLOW:
+        state.clock[LOG_LIKELIHOOD] += log(state.clock[LIKELIHOOD_FACTOR])
+        state.clock[LIKELIHOOD_FACTOR] = 1.0
+
+
+@inlined
+def update_statistic(
+    shape: Any, state: State, groups: IntArray, r: FloatArray, s: FloatArray, gamma: float, moved: bool
+) -> None:
+    """rho(k) becomes gamma s(k) + (1 - gamma) times the mean of rho over where the chain was; S its mean under phi."""
+    m, p = shape.n_states, shape.n_statistics
+    mixed = workspace(shape.n_states)
+    for c in range(shape.n_rows):
+        for k in range(m):
+            mixed[k] = 0.0
+        for i in range(m):
+            for k in range(m):
+                mixed[k] += state.rho[i, c] * r[i, k]
+        total = 0.0
+        for k in range(m):
+            state.rho[k, c] = (1.0 - gamma) * mixed[k]
+            total += state.rho[k, c] * state.phi[k]
+        state.S[c] = total
+    if moved:
+        for i in range(m):
+            for k in range(m):
+                g = groups[i * m + k]
+                if g >= 0:
+                    state.rho[k, g] += gamma * r[i, k]
+                    state.S[g] += gamma * r[i, k] * state.phi[k]
+    for k in range(m):
+        for a in range(p):
+            state.rho[k, shape.n_groups + k * p + a] += gamma * s[k, a]
+            state.S[shape.n_groups + k * p + a] += gamma * s[k, a] * state.phi[k]
+
+
+@inlined
+def maximize(emission: Any, shape: Any, state: State, groups: IntArray, shares: FloatArray, gamma: float) -> None:
+    """M-step. A state that has died keeps its parameters until it has been visited again for a while."""
+    m, p = shape.n_states, shape.n_statistics
+    S = view(state.S, shape.n_groups, (m, p))
+    total = 0.0
+    for i in range(m):
+        total += S[i, 0]
+        state.alive[i] = 1.0 if S[i, 0] > (DEAD if state.alive[i] > 0.0 else REVIVAL * gamma) else 0.0
+    if total > DEAD:
+        maximize_transitions(shape, state, groups, shares, gamma)
+        emission.maximize(S, state.alive, state.theta)
+        emission.prepare(state.theta)
+
+
+@inlined
+def maximize_transitions(shape: Any, state: State, groups: IntArray, shares: FloatArray, gamma: float) -> None:
+    """Rows of the transition matrix from the expected transitions; what is possible never becomes impossible."""
+    m = shape.n_states
+    for i in range(m):
+        total = 0.0
+        for j in range(m):
+            if groups[i * m + j] >= 0:
+                total += state.S[groups[i * m + j]] * shares[i * m + j]
+        if total > (DEAD if state.alive[i] > 0.0 else REVIVAL * gamma):
+            norm = 0.0
+            for j in range(m):
+                if groups[i * m + j] >= 0:
+                    state.transmat[i, j] = max(state.S[groups[i * m + j]] * shares[i * m + j], RARE * total)
+                    norm += state.transmat[i, j]
+            scale = 1.0 / norm
+            for j in range(m):
+                state.transmat[i, j] *= scale
+
+
+@inlined
+def average(shape: Any, state: State, n: int, averaging: int, average_from: int) -> None:
+    """Bring the average that is reported up to date after an M-step."""
+    m = shape.n_states
+    if averaging == AVERAGE_STATISTIC:
+        state.clock[N_AVERAGED] += 1.0
+        weight = 2.0 / (state.clock[N_AVERAGED] + 1.0)  # the j-th S of all has weight proportional to j
+        for c in range(shape.n_rows):
+            state.mean_S[c] += weight * (state.S[c] - state.mean_S[c])
+    elif averaging == AVERAGE_PARAMETERS and n > average_from:
+        state.clock[N_AVERAGED] += 1.0
+        weight = 1.0 / state.clock[N_AVERAGED]
+        for i in range(m):
+            for j in range(m):
+                state.mean_transmat[i, j] += weight * (state.transmat[i, j] - state.mean_transmat[i, j])
+            for a in range(shape.width):
+                state.mean_theta[i, a] += weight * (state.theta[i, a] - state.mean_theta[i, a])
+
+
+@inlined
+def recentre(emission: Any, shape: Any, state: State) -> None:
+    """Measure each state's statistic from its current mean, so that no digits are lost far from the origin."""
+    p = shape.n_statistics
+    S = view(state.S, shape.n_groups, (shape.n_states, p))
+    for i in range(shape.n_states):
+        if S[i, 0] > DEAD:
+            first = shape.n_groups + i * p
+            for k in range(shape.n_states):
+                emission.translate(state.rho[k, first : first + p], S[i])
+            emission.translate(view(state.mean_S, first, (p,)), S[i])
+            emission.move_centre(state.theta[i], S[i])
+            emission.translate(S[i], S[i])

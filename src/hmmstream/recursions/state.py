@@ -1,0 +1,95 @@
+"""All that a stream knows, in one vector.
+
+One vector is easy to copy, to save and to place beside a million others; the loops see it as the named parts below.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, NamedTuple
+
+from hmmstream.arrays import FloatArray
+from hmmstream.compilable import Compilable
+from hmmstream.recursions.bridge import inlined, view
+
+# Places in the clock
+TIME = 0  # observations seen; while one is being learned, its index n as the paper counts: 0, 1, …
+IN_SEQUENCE = 1  # 0 if the next observation starts a new sequence
+LOG_LIKELIHOOD = 2
+LIKELIHOOD_FACTOR = 3  # a factor of the likelihood whose logarithm is still to be taken
+N_AVERAGED = 4
+CLOCK_SIZE = 5
+
+
+class Shape(Compilable):
+    """Sizes that the loops are compiled for. ``n_rows`` is the length of the statistic S."""
+
+    constants: ClassVar[tuple[str, ...]] = (
+        "n_states",
+        "n_cells",
+        "n_groups",
+        "width",
+        "n_statistics",
+        "n_emission_rows",
+        "n_rows",
+    )
+
+    def __init__(self, n_states: int, n_groups: int, width: int, n_statistics: int) -> None:
+        self.n_states = n_states
+        self.n_cells = n_states * n_states
+        self.n_groups = n_groups  # length of the transition part of S
+        self.width = width  # of a row of theta
+        self.n_statistics = n_statistics  # of one state's emission
+        self.n_emission_rows = n_states * n_statistics
+        self.n_rows = n_groups + self.n_emission_rows
+
+    @property
+    def size(self) -> int:
+        """Length of the state vector."""
+        m, R = self.n_states, self.n_rows
+        return CLOCK_SIZE + 3 * m + 2 * m * m + 2 * m * self.width + R * m + 2 * R
+
+
+class State(NamedTuple):
+    """Views of the state vector, under the names of docs/notation.md."""
+
+    clock: FloatArray
+    startprob: FloatArray  # (m,)
+    phi: FloatArray  # (m,) the filter
+    alive: FloatArray  # (m,) 1, or 0 for a state that has died
+    transmat: FloatArray  # (m, m)
+    mean_transmat: FloatArray  # (m, m) Polyak average
+    theta: FloatArray  # (m, width) emission parameters
+    mean_theta: FloatArray  # (m, width) Polyak average
+    rho: FloatArray  # (R, m) the auxiliary statistic: transition groups, then each state's emission statistic
+    S: FloatArray  # (R,)
+    mean_S: FloatArray  # (R,) average in the space of S
+
+
+def parts(shape: Shape, vector: FloatArray) -> State:
+    """The named parts of a state vector: views, nothing is copied."""
+    m, width, R = shape.n_states, shape.width, shape.n_rows
+    startprob = CLOCK_SIZE
+    phi = startprob + m
+    alive = phi + m
+    transmat = alive + m
+    mean_transmat = transmat + m * m
+    theta = mean_transmat + m * m
+    mean_theta = theta + m * width
+    rho = mean_theta + m * width
+    S = rho + R * m
+    return State(
+        view(vector, 0, (CLOCK_SIZE,)),
+        view(vector, startprob, (m,)),
+        view(vector, phi, (m,)),
+        view(vector, alive, (m,)),
+        view(vector, transmat, (m, m)),
+        view(vector, mean_transmat, (m, m)),
+        view(vector, theta, (m, width)),
+        view(vector, mean_theta, (m, width)),
+        view(vector, rho, (m, R)),
+        view(vector, S, (R,)),
+        view(vector, S + R, (R,)),
+    )
+
+
+compiled_parts = inlined(parts)

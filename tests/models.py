@@ -1,0 +1,111 @@
+"""The models that the shared suites run over: every family with every transition structure, all with three states."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+from scipy import stats
+
+from examples.rayleigh import Rayleigh
+from hmmstream import (
+    HMM,
+    Bernoulli,
+    Categorical,
+    Exponential,
+    Full,
+    Gaussian,
+    Independent,
+    Masked,
+    Poisson,
+    Tied,
+)
+
+MEANS = [[-2.0, 1.0], [0.0, -1.5], [2.5, 0.5]]
+COVS = [[[1.0, 0.4], [0.4, 0.8]], [[0.7, -0.2], [-0.2, 0.5]], [[0.6, 0.1], [0.1, 1.2]]]
+
+
+class ReferenceRayleigh(Rayleigh):
+    """The user-defined family of examples/, with its twins."""
+
+    def reference_log_density(self, i, y):
+        seen = ~np.isnan(y)
+        return float(stats.rayleigh(scale=self.scales[i, seen]).logpdf(y[seen]).sum())
+
+    def reference_statistic(self, i, y):
+        return np.concatenate([[1.0], np.where(np.isnan(y), 2 * self.scales[i] ** 2, y**2)])
+
+    def reference_m_step(self, S):
+        return ReferenceRayleigh(np.sqrt(S[:, 1:] / S[:, :1] / 2))
+
+
+FAMILIES = {
+    "gaussian-paper": Gaussian("tied", means=[-1.0, 0.5, 2.0], covars=0.5),
+    "gaussian-full": Gaussian("full", means=MEANS, covars=COVS),
+    "gaussian-diag": Gaussian("diag", means=MEANS, covars=[[1.0, 0.8], [0.7, 0.5], [0.6, 1.2]]),
+    "gaussian-spherical": Gaussian("spherical", means=MEANS, covars=[1.0, 0.6, 0.9]),
+    "gaussian-tied": Gaussian("tied", means=MEANS, covars=COVS[0]),
+    "categorical": Categorical(probs=[[0.7, 0.1, 0.1, 0.1], [0.1, 0.6, 0.2, 0.1], [0.1, 0.1, 0.2, 0.6]]),
+    "poisson": Poisson([1.0, 5.0, 12.0]),
+    "exponential": Exponential([[0.2], [2.0], [20.0]]),
+    "bernoulli": Bernoulli([[0.9, 0.1, 0.8], [0.2, 0.8, 0.5], [0.1, 0.2, 0.1]]),
+    "user-rayleigh": ReferenceRayleigh([0.3, 1.5, 6.0]),
+}
+
+STRUCTURES = {
+    "full": (Full(), [[0.9, 0.06, 0.04], [0.1, 0.8, 0.1], [0.03, 0.12, 0.85]]),
+    "masked": (Masked.banded(3), [[0.9, 0.1, 0.0], [0.1, 0.8, 0.1], [0.0, 0.15, 0.85]]),
+    "tied": (Tied([[0, 1, 1], [1, 0, 1], [1, 1, 0]]), [[0.9, 0.05, 0.05], [0.05, 0.9, 0.05], [0.05, 0.05, 0.9]]),
+    "independent": (Independent(), [[0.5, 0.3, 0.2]] * 3),
+}
+
+ALL = list(itertools.product(FAMILIES, STRUCTURES))
+
+
+def make(family: str, structure: str = "full") -> HMM:
+    """The true model of a combination."""
+    transition, transmat = STRUCTURES[structure]
+    return HMM([0.5, 0.3, 0.2], transmat, FAMILIES[family], transition)
+
+
+def rough_start(family: str, structure: str = "full") -> HMM:
+    """A start some way off: emissions drawn together, transitions less decided."""
+    truth = make(family, structure)
+    emission = truth.emission
+    match emission:
+        case Gaussian():
+            means = 0.6 * emission.means + 0.3
+            start = Gaussian(emission.covariance, means, 2.0 * emission.covars)
+        case Categorical():
+            start = Categorical(probs=0.5 * emission.probs + 0.5 / emission.n_categories)
+        case Bernoulli():
+            start = Bernoulli(0.5 * emission.probs + 0.25)
+        case _:
+            values = emission.rows()
+            start = emission.with_rows(values**0.7 * 1.3)
+    transmat = 0.6 * truth.transmat + 0.4 * (truth.transmat > 0) / (truth.transmat > 0).sum(axis=1, keepdims=True)
+    return HMM([1 / 3] * 3, transmat, start, truth.transition)
+
+
+def paper_model() -> HMM:
+    """The model of the paper's experiments."""
+    return HMM([0.5, 0.5], [[0.95, 0.05], [0.3, 0.7]], Gaussian("tied", means=[0.0, 1.0], covars=0.5))
+
+
+def paper_start() -> HMM:
+    """Where all algorithms of the paper start from."""
+    return HMM([0.5, 0.5], [[0.7, 0.3], [0.5, 0.5]], Gaussian("tied", means=[-0.5, 0.5], covars=2.0))
+
+
+def with_gaps(X: np.ndarray, share: float, seed: int = 0) -> np.ndarray:
+    """X with single features missing here and there, and now and then a whole row."""
+    rng = np.random.default_rng(seed)
+    X = np.array(X, dtype=float)
+    X[rng.random(X.shape) < share] = np.nan
+    X[rng.random(len(X)) < share / 2] = np.nan
+    return X
+
+
+def values(hmm: HMM) -> np.ndarray:
+    """All parameters of a model in one vector."""
+    return np.concatenate([hmm.transmat.ravel(), hmm.emission.rows().ravel()])

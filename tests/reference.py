@@ -1,0 +1,337 @@
+"""Plain NumPy twins of the compiled recursions, written to read like the paper, and the enumeration of all paths.
+
+Nothing here is fast and nothing is shared with the package: densities come from scipy, statistics and M-steps are written
+out a second time. A model is passed as an ``HMM``, of which only the values are read.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import NamedTuple
+
+import numpy as np
+from scipy import stats
+
+from hmmstream import HMM, Bernoulli, Categorical, Exponential, Gaussian, Poisson
+
+# --- families: log-density, complete-data statistic, M-step ---------------------------------------------------------
+
+
+def covariances(emission: Gaussian) -> np.ndarray:
+    """The covariance of each state as a matrix: (m, d, d)."""
+    m, d = emission.means.shape
+    match emission.covariance:
+        case "full":
+            return emission.covars
+        case "tied":
+            return np.tile(emission.covars, (m, 1, 1))
+        case "diag":
+            return np.stack([np.diag(row) for row in emission.covars])
+        case "spherical":
+            return np.stack([v * np.eye(d) for v in emission.covars])
+
+
+def factorises(emission) -> bool:
+    """Whether the features are independent given the state, so that each can be missing by itself."""
+    dense = isinstance(emission, Gaussian) and emission.covariance in ("full", "tied")
+    return not dense or emission.n_features == 1
+
+
+def log_density(emission, i: int, y: np.ndarray) -> float:
+    """log g(i, y); NaN is missing."""
+    missing = np.isnan(y)
+    if missing.all() or (missing.any() and not factorises(emission)):
+        return 0.0
+    at = np.flatnonzero(~missing)
+    with np.errstate(divide="ignore"):
+        match emission:
+            case Gaussian():
+                cov = covariances(emission)[i][np.ix_(at, at)]
+                return float(stats.multivariate_normal(emission.means[i, at], cov).logpdf(y[at]))
+            case Categorical():
+                return float(np.log(emission.probs[i, int(y[0])]))
+            case Poisson():
+                return float(stats.poisson(emission.rates[i, at]).logpmf(y[at]).sum())
+            case Exponential():
+                return float(stats.expon(scale=1 / emission.rates[i, at]).logpdf(y[at]).sum())
+            case Bernoulli():
+                return float(stats.bernoulli(emission.probs[i, at]).logpmf(y[at].astype(int)).sum())
+    return emission.reference_log_density(i, y)
+
+
+def second_moments(emission: Gaussian, square: np.ndarray) -> np.ndarray:
+    """The components of a matrix of second moments that belong to the statistic."""
+    d = len(square)
+    return square[np.tril_indices(d)] if not factorises(emission) else np.diag(square)
+
+
+def statistic(emission, i: int, y: np.ndarray) -> np.ndarray:
+    """s(y) = (1, ...) in state i; what is missing is replaced by its expectation there."""
+    missing = np.isnan(y)
+    if missing.any() and not factorises(emission):
+        missing[:] = True
+    match emission:
+        case Gaussian():
+            mean = np.where(missing, emission.means[i], y)
+            square = np.outer(mean, mean) + covariances(emission)[i] * np.outer(missing, missing)
+            return np.concatenate([[1.0], mean, second_moments(emission, square)])
+        case Categorical():
+            hot = emission.probs[i] if missing[0] else np.eye(emission.n_categories)[int(y[0])]
+            return np.concatenate([[1.0], hot])
+        case Poisson():
+            return np.concatenate([[1.0], np.where(missing, emission.rates[i], y)])
+        case Exponential():
+            return np.concatenate([[1.0], np.where(missing, 1 / emission.rates[i], y)])
+        case Bernoulli():
+            return np.concatenate([[1.0], np.where(missing, emission.probs[i], y)])
+    return emission.reference_statistic(i, y)
+
+
+def m_step(emission, S: np.ndarray):
+    """The family with the parameters that maximise the expected complete-data log-likelihood: S has shape (m, p)."""
+    m, d = emission.n_components, emission.n_features
+    mean = S[:, 1:] / S[:, :1]
+    match emission:
+        case Categorical():
+            return Categorical(probs=mean / mean.sum(axis=1, keepdims=True))
+        case Poisson():
+            return Poisson(mean)
+        case Exponential():
+            return Exponential(1 / mean)
+        case Bernoulli():
+            return Bernoulli(mean)
+        case Gaussian():
+            mu = mean[:, :d]
+            if factorises(emission):
+                cov = np.stack([np.diag(mean[i, d:] - mu[i] ** 2) for i in range(m)])
+            else:
+                cov = np.empty((m, d, d))
+                for i in range(m):
+                    square = np.zeros((d, d))
+                    square[np.tril_indices(d)] = mean[i, d:]
+                    square = square + square.T - np.diag(np.diag(square))
+                    cov[i] = square - np.outer(mu[i], mu[i])
+            weight = S[:, 0] / S[:, 0].sum()
+            diagonal = np.diagonal(cov, axis1=1, axis2=2)
+            covars = {
+                "full": cov,
+                "diag": diagonal,
+                "spherical": diagonal.mean(axis=1),
+                "tied": np.einsum("i,iab->ab", weight, cov),
+            }[emission.covariance]
+            return Gaussian(emission.covariance, mu, covars)
+    return emission.reference_m_step(S)
+
+
+# --- transition structures ------------------------------------------------------------------------------------------
+
+
+def group_table(hmm: HMM) -> np.ndarray:
+    """The group of each cell of the transition matrix, numbered from 0; -1 where impossible."""
+    return hmm.transition.cells(hmm.n_components).groups.reshape(hmm.n_components, -1)
+
+
+def m_step_transitions(hmm: HMM, S: np.ndarray) -> np.ndarray:
+    """Transition matrix from S, the expected share of transitions in each group."""
+    groups = group_table(hmm)
+    transmat = np.zeros(groups.shape)
+    for i, row in enumerate(groups):
+        members = sorted(set(row[row >= 0]))
+        total = sum(S[g] for g in members)
+        for j, g in enumerate(row):
+            if g >= 0:
+                transmat[i, j] = S[g] / total / np.sum(row == g)
+    return transmat
+
+
+class S(NamedTuple):
+    """The statistic: by transition group (C,), and by state (m, p)."""
+
+    transitions: np.ndarray
+    emissions: np.ndarray
+
+
+def new_model(hmm: HMM, s: S) -> HMM:
+    return HMM(hmm.startprob, m_step_transitions(hmm, s.transitions), m_step(hmm.emission, s.emissions), hmm.transition)
+
+
+# --- exact answers --------------------------------------------------------------------------------------------------
+
+
+def log_densities(hmm: HMM, X: np.ndarray) -> np.ndarray:
+    return np.array([[log_density(hmm.emission, i, y) for i in range(hmm.n_components)] for y in X])
+
+
+def enumerate_paths(hmm: HMM, X: np.ndarray) -> tuple[float, S]:
+    """Log-likelihood, and the sums over t = 1…n of E[s(X_{t-1}, X_t, Y_t) | Y_{0:n}], by summing over every path."""
+    m, n = hmm.n_components, len(X)
+    groups = group_table(hmm)
+    log_g = log_densities(hmm, X)
+    rows = np.array([[statistic(hmm.emission, i, y) for i in range(m)] for y in X])
+    total, transitions, emissions = 0.0, np.zeros(groups.max() + 1), np.zeros(rows.shape[1:])
+    for path in itertools.product(range(m), repeat=n):
+        p = hmm.startprob[path[0]] * np.prod([hmm.transmat[a, b] for a, b in itertools.pairwise(path)])
+        if p == 0.0:
+            continue
+        p *= np.exp(sum(log_g[t, x] for t, x in enumerate(path)))
+        total += p
+        for t in range(1, n):
+            transitions[groups[path[t - 1], path[t]]] += p
+            emissions[path[t]] += p * rows[t, path[t]]
+    return float(np.log(total)), S(transitions / total, emissions / total)
+
+
+def forward_backward(hmm: HMM, X: np.ndarray, first: int = 1) -> tuple[float, S]:
+    """The same by forward–backward smoothing; the emission statistic sums over t = first…n."""
+    m, n = hmm.n_components, len(X)
+    groups = group_table(hmm)
+    log_g = log_densities(hmm, X)
+    top = log_g.max(axis=1)
+    g = np.exp(log_g - top[:, None])
+    alpha, scale = np.empty((n, m)), np.empty(n)
+    for t in range(n):
+        a = (hmm.startprob if t == 0 else alpha[t - 1] @ hmm.transmat) * g[t]
+        scale[t] = a.sum()
+        alpha[t] = a / scale[t]
+    beta = np.ones((n, m))
+    for t in range(n - 2, -1, -1):
+        beta[t] = hmm.transmat @ (g[t + 1] * beta[t + 1]) / scale[t + 1]
+    transitions = np.zeros(groups.max() + 1)
+    emissions = np.zeros((m, len(statistic(hmm.emission, 0, X[0]))))
+    for t in range(n):
+        if t > 0:
+            pairs = alpha[t - 1][:, None] * hmm.transmat * (g[t] * beta[t]) / scale[t]
+            np.add.at(transitions, groups[groups >= 0], pairs[groups >= 0])
+        if t >= first:
+            for i in range(m):
+                emissions[i] += alpha[t, i] * beta[t, i] * statistic(hmm.emission, i, X[t])
+    return float(np.log(scale).sum() + top.sum()), S(transitions, emissions)
+
+
+# --- online EM ------------------------------------------------------------------------------------------------------
+
+
+class Online(NamedTuple):
+    """What a twin of the online algorithm ends with."""
+
+    model: HMM
+    phi: np.ndarray
+    S: S
+    log_likelihood: float
+    average: HMM
+
+
+def algorithm_1(hmm: HMM, X, step, n_min: int = 20, update_every: int = 1, starts=(0,)) -> Online:
+    """Algorithm 1 for any family and structure. ``starts`` are the indices at which a new sequence begins."""
+    m = hmm.n_components
+    groups = group_table(hmm)
+    n_groups = groups.max() + 1
+    phi, log_likelihood = hmm.startprob, 0.0
+    rho_q = np.zeros((n_groups, m))
+    rho_g = np.zeros((m, len(statistic(hmm.emission, 0, X[0])), m))
+    average, n_averaged = None, 0
+    for n, y in enumerate(X):
+        gamma = step(n) if n > 0 else 1.0
+        if n in starts:
+            predicted, r = hmm.startprob, np.tile(phi[:, None], (1, m))
+        else:
+            joint = phi[:, None] * hmm.transmat
+            predicted = joint.sum(axis=0)
+            r = np.where(predicted > 0, joint / np.where(predicted > 0, predicted, 1.0), phi[:, None])
+        log_g = log_densities(hmm, y[None])[0]
+        top = log_g[predicted > 0].max()
+        joint = predicted * np.exp(np.where(predicted > 0, log_g - top, -np.inf))
+        phi = joint / joint.sum()
+        log_likelihood += top + np.log(joint.sum())
+        rho_q, rho_g = (1 - gamma) * rho_q @ r, (1 - gamma) * rho_g @ r
+        for k in range(m):
+            rho_g[k, :, k] += gamma * statistic(hmm.emission, k, y)
+            if n not in starts:
+                for i in range(m):
+                    if groups[i, k] >= 0:
+                        rho_q[groups[i, k], k] += gamma * r[i, k]
+        s = S(rho_q @ phi, rho_g @ phi)
+        if n > n_min and n % update_every == 0:
+            hmm = new_model(hmm, s)
+            n_averaged += 1
+            weight = 2 / (n_averaged + 1)
+            average = s if average is None else S(*(a + weight * (b - a) for a, b in zip(average, s, strict=True)))
+    return Online(hmm, phi, s, log_likelihood, hmm if average is None else new_model(hmm, average))
+
+
+class Paper(NamedTuple):
+    """The paper's model: a Markov chain observed in Gaussian noise."""
+
+    q: np.ndarray
+    mu: np.ndarray
+    upsilon: float
+
+
+def algorithm_2(theta: Paper, nu, Y, step, n_min: int = 20) -> Paper:
+    """Algorithm 2, letter for letter but for the misprints listed in docs/notation.md."""
+    q, mu, upsilon = theta
+    m = len(mu)
+    g = np.exp(-((Y[0] - mu) ** 2) / (2 * upsilon))
+    phi = nu * g / np.sum(nu * g)
+    rho_q = np.zeros((m, m, m))
+    rho_g = np.stack([np.eye(m) * Y[0] ** d for d in range(3)])
+    for n in range(len(Y) - 1):
+        y, gamma = Y[n + 1], step(n + 1)
+        r = phi[:, None] * q / np.sum(phi[:, None] * q, axis=0)
+        g = np.exp(-((y - mu) ** 2) / (2 * upsilon))
+        phi = (phi @ q) * g / np.sum((phi @ q) * g)
+        rho_q = (1 - gamma) * np.einsum("ijl,lk->ijk", rho_q, r)
+        rho_g = (1 - gamma) * np.einsum("dil,lk->dik", rho_g, r)
+        for i in range(m):
+            for j in range(m):
+                rho_q[i, j, j] += gamma * r[i, j]
+            for d in range(3):
+                rho_g[d, i, i] += gamma * y**d
+        if n >= n_min:
+            S_q = rho_q @ phi
+            q = S_q / S_q.sum(axis=1, keepdims=True)
+            S_g = rho_g @ phi
+            mu = S_g[1] / S_g[0]
+            upsilon = np.sum(S_g[2] - mu**2 * S_g[0]) / np.sum(S_g[0])
+    return Paper(q, mu, float(upsilon))
+
+
+def joint_form(hmm: HMM, X, step, n_min: int = 20) -> HMM:
+    """The form of Mongillo and Denève for categorical data: tau = phi rho is updated instead of rho."""
+    q, b = hmm.transmat, hmm.emission.probs
+    m, k = b.shape
+    Y = X[:, 0].astype(int)
+    phi = hmm.startprob * b[:, Y[0]]
+    phi = phi / phi.sum()
+    tau = np.zeros((m, m, k, m))  # tau[i, j, y, x]: transition i -> j with symbol y seen in j, and now in x
+    for n in range(len(Y) - 1):
+        y, gamma = Y[n + 1], step(n + 1)
+        transfer = q * b[:, y] / np.sum(phi @ q * b[:, y])  # with g(x, Y), not g(x', Y)
+        tau = (1 - gamma) * np.einsum("ijyl,lx->ijyx", tau, transfer)
+        for i in range(m):
+            for j in range(m):
+                tau[i, j, y, j] += gamma * phi[i] * transfer[i, j]
+        phi = phi @ transfer
+        if n >= n_min:
+            S_joint = tau.sum(axis=3)
+            q = S_joint.sum(axis=2) / S_joint.sum(axis=(1, 2))[:, None]
+            b = S_joint.sum(axis=0) / S_joint.sum(axis=(0, 2))[:, None]
+    return HMM(hmm.startprob, q, Categorical(probs=b))
+
+
+def iid_online_em(hmm: HMM, X, step, n_min: int = 20) -> HMM:
+    """Online EM for a mixture (section 3 of the paper): S moves towards the expected statistic of each observation."""
+    weights = hmm.transmat[0]
+    m = len(weights)
+    s = None
+    for n, y in enumerate(X):
+        prior = hmm.startprob if n == 0 else weights
+        log_g = log_densities(hmm, y[None])[0]
+        posterior = prior * np.exp(log_g - log_g.max())
+        posterior /= posterior.sum()
+        expected = np.array([posterior[i] * statistic(hmm.emission, i, y) for i in range(m)])
+        s = expected if n == 0 else (1 - step(n)) * s + step(n) * expected
+        if n > n_min:
+            weights = s[:, 0] / s[:, 0].sum()
+            hmm = HMM(hmm.startprob, np.tile(weights, (m, 1)), m_step(hmm.emission, s), hmm.transition)
+    return hmm
