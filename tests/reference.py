@@ -1,7 +1,7 @@
 """Plain NumPy twins of the compiled recursions, written to read like the paper, and the enumeration of all paths.
 
-Nothing here is fast and nothing is shared with the package: densities come from scipy, statistics and M-steps are written
-out a second time. A model is passed as an ``HMM``, of which only the values are read.
+Nothing here is fast and nothing is shared with the package: densities come from scipy, statistics and M-steps are
+written out a second time. A model is passed as an ``HMM``, of which only the values are read.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import numpy as np
 from scipy import stats
 
 from hmmstream import HMM, Bernoulli, Categorical, Exponential, Gaussian, Poisson
+
+RARE = 1e-12  # what can happen is never given a smaller probability by the M-step
 
 # --- families: log-density, complete-data statistic, M-step ---------------------------------------------------------
 
@@ -93,13 +95,14 @@ def m_step(emission, S: np.ndarray):
     mean = S[:, 1:] / S[:, :1]
     match emission:
         case Categorical():
-            return Categorical(probs=mean / mean.sum(axis=1, keepdims=True))
+            probs = np.maximum(mean, RARE)
+            return Categorical(probs=probs / probs.sum(axis=1, keepdims=True))
         case Poisson():
-            return Poisson(mean)
+            return Poisson(np.maximum(mean, RARE))
         case Exponential():
             return Exponential(1 / mean)
         case Bernoulli():
-            return Bernoulli(mean)
+            return Bernoulli(np.clip(mean, RARE, 1 - RARE))
         case Gaussian():
             mu = mean[:, :d]
             if factorises(emission):
@@ -140,8 +143,8 @@ def m_step_transitions(hmm: HMM, S: np.ndarray) -> np.ndarray:
         total = sum(S[g] for g in members)
         for j, g in enumerate(row):
             if g >= 0:
-                transmat[i, j] = S[g] / total / np.sum(row == g)
-    return transmat
+                transmat[i, j] = max(S[g] / total / np.sum(row == g), RARE)
+    return transmat / transmat.sum(axis=1, keepdims=True)
 
 
 class S(NamedTuple):
@@ -162,9 +165,19 @@ def log_densities(hmm: HMM, X: np.ndarray) -> np.ndarray:
     return np.array([[log_density(hmm.emission, i, y) for i in range(hmm.n_components)] for y in X])
 
 
+def informative(hmm: HMM, X: np.ndarray) -> np.ndarray:
+    """The times at which something was observed. Correlated features are observed together or not at all."""
+    missing = np.isnan(X)
+    return np.flatnonzero(~(missing.all(axis=1) if factorises(hmm.emission) else missing.any(axis=1)))
+
+
 def enumerate_paths(hmm: HMM, X: np.ndarray) -> tuple[float, S]:
-    """Log-likelihood, and the sums over t = 1…n of E[s(X_{t-1}, X_t, Y_t) | Y_{0:n}], by summing over every path."""
+    """Log-likelihood, and the sum of E[s(X_{t-1}, X_t, Y_t) | Y_{0:n}], by summing over every path.
+
+    The sum is over all t > 0 but the first that was observed; a t at which nothing was seen teaches nothing.
+    """
     m, n = hmm.n_components, len(X)
+    learned = informative(hmm, X)[1:]
     groups = group_table(hmm)
     log_g = log_densities(hmm, X)
     rows = np.array([[statistic(hmm.emission, i, y) for i in range(m)] for y in X])
@@ -175,15 +188,16 @@ def enumerate_paths(hmm: HMM, X: np.ndarray) -> tuple[float, S]:
             continue
         p *= np.exp(sum(log_g[t, x] for t, x in enumerate(path)))
         total += p
-        for t in range(1, n):
+        for t in learned:
             transitions[groups[path[t - 1], path[t]]] += p
             emissions[path[t]] += p * rows[t, path[t]]
     return float(np.log(total)), S(transitions / total, emissions / total)
 
 
-def forward_backward(hmm: HMM, X: np.ndarray, first: int = 1) -> tuple[float, S]:
-    """The same by forward–backward smoothing; the emission statistic sums over t = first…n."""
+def forward_backward(hmm: HMM, X: np.ndarray, skip: int = 1) -> tuple[float, S]:
+    """The same by forward–backward smoothing, leaving out the first ``skip`` terms."""
     m, n = hmm.n_components, len(X)
+    learned = informative(hmm, X)[skip:]
     groups = group_table(hmm)
     log_g = log_densities(hmm, X)
     top = log_g.max(axis=1)
@@ -198,13 +212,12 @@ def forward_backward(hmm: HMM, X: np.ndarray, first: int = 1) -> tuple[float, S]
         beta[t] = hmm.transmat @ (g[t + 1] * beta[t + 1]) / scale[t + 1]
     transitions = np.zeros(groups.max() + 1)
     emissions = np.zeros((m, len(statistic(hmm.emission, 0, X[0]))))
-    for t in range(n):
+    for t in learned:
         if t > 0:
             pairs = alpha[t - 1][:, None] * hmm.transmat * (g[t] * beta[t]) / scale[t]
             np.add.at(transitions, groups[groups >= 0], pairs[groups >= 0])
-        if t >= first:
-            for i in range(m):
-                emissions[i] += alpha[t, i] * beta[t, i] * statistic(hmm.emission, i, X[t])
+        for i in range(m):
+            emissions[i] += alpha[t, i] * beta[t, i] * statistic(hmm.emission, i, X[t])
     return float(np.log(scale).sum() + top.sum()), S(transitions, emissions)
 
 
@@ -229,10 +242,11 @@ def algorithm_1(hmm: HMM, X, step, n_min: int = 20, update_every: int = 1, start
     phi, log_likelihood = hmm.startprob, 0.0
     rho_q = np.zeros((n_groups, m))
     rho_g = np.zeros((m, len(statistic(hmm.emission, 0, X[0])), m))
-    average, n_averaged = None, 0
-    for n, y in enumerate(X):
-        gamma = step(n) if n > 0 else 1.0
-        if n in starts:
+    average, n_averaged, n = None, 0, 0
+    learned = set(informative(hmm, X))
+    for t, y in enumerate(X):
+        gamma = (step(n) if n > 0 else 1.0) if t in learned else 0.0
+        if t in starts:
             predicted, r = hmm.startprob, np.tile(phi[:, None], (1, m))
         else:
             joint = phi[:, None] * hmm.transmat
@@ -246,16 +260,18 @@ def algorithm_1(hmm: HMM, X, step, n_min: int = 20, update_every: int = 1, start
         rho_q, rho_g = (1 - gamma) * rho_q @ r, (1 - gamma) * rho_g @ r
         for k in range(m):
             rho_g[k, :, k] += gamma * statistic(hmm.emission, k, y)
-            if n not in starts:
+            if t not in starts:
                 for i in range(m):
                     if groups[i, k] >= 0:
                         rho_q[groups[i, k], k] += gamma * r[i, k]
         s = S(rho_q @ phi, rho_g @ phi)
-        if n > n_min and n % update_every == 0:
-            hmm = new_model(hmm, s)
-            n_averaged += 1
-            weight = 2 / (n_averaged + 1)
-            average = s if average is None else S(*(a + weight * (b - a) for a, b in zip(average, s, strict=True)))
+        if t in learned:
+            if n > n_min and n % update_every == 0:
+                hmm = new_model(hmm, s)
+                n_averaged += 1
+                weight = 2 / (n_averaged + 1)
+                average = s if average is None else S(*(a + weight * (b - a) for a, b in zip(average, s, strict=True)))
+            n += 1
     return Online(hmm, phi, s, log_likelihood, hmm if average is None else new_model(hmm, average))
 
 

@@ -18,6 +18,7 @@ from hmmstream.recursions.state import (
     LIKELIHOOD_FACTOR,
     LOG_LIKELIHOOD,
     N_AVERAGED,
+    N_SEEN,
     TIME,
     Shape,
     State,
@@ -153,7 +154,7 @@ class Learner:
     def _learn(self, X: ArrayLike, lengths: ArrayLike | None, filtered: FloatArray) -> None:
         matrix = observations(X, self.start.n_features)
         starts = NO_STARTS if lengths is None else _starts(lengths, len(matrix))
-        n = self.n_samples_seen
+        n = int(self.vector[TIME])
         self._run(matrix, steps_between(self.step, n, n + len(matrix)), starts, filtered)
 
     def _step_at(self, n: int) -> float:
@@ -208,8 +209,8 @@ class Learner:
 
     @property
     def n_samples_seen(self) -> int:
-        """Number of observations learned from."""
-        return int(self.vector[TIME])
+        """Number of rows seen, missing ones included."""
+        return int(self.vector[N_SEEN])
 
     @property
     def log_likelihood(self) -> float:

@@ -35,6 +35,7 @@ class Emission(Compilable, ABC):
 
     compiled_methods: ClassVar[tuple[str, ...]] = (
         "accepts",
+        "is_missing",
         "log_density",
         "shared_log_density",
         "statistic",
@@ -103,6 +104,13 @@ class Emission(Compilable, ABC):
         """Whether ``value`` can occur at all; a value that cannot is refused before anything is learned."""
         return True
 
+    def is_missing(self, y: FloatArray) -> bool:
+        """Whether ``y`` says nothing at all, because no feature of it was seen."""
+        for a in range(self.n_features):
+            if not isnan(y[a]):
+                return False
+        return True
+
     @abstractmethod
     def log_density(self, theta: FloatArray, y: FloatArray) -> float:
         """Logarithm of the density of ``y`` in the state with row ``theta``; a missing feature says nothing."""
@@ -113,7 +121,7 @@ class Emission(Compilable, ABC):
 
     @abstractmethod
     def statistic(self, theta: FloatArray, y: FloatArray, s: FloatArray) -> None:
-        """Write the sufficient statistic of ``y`` into ``s``, or for a missing feature its expectation."""
+        """Write the sufficient statistic of ``y`` into ``s``; for a missing feature its expectation."""
 
     @abstractmethod
     def maximize(self, S: FloatArray, alive: FloatArray, theta: FloatArray) -> None:

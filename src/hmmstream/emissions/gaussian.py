@@ -157,6 +157,12 @@ class Gaussian(Emission):
 
     # --- compiled ---------------------------------------------------------------------------------------------------
 
+    def is_missing(self, y: FloatArray) -> bool:
+        n_missing = 0
+        for a in range(self.n_features):
+            n_missing += isnan(y[a])
+        return n_missing > 0 if self.is_dense else n_missing == self.n_features  # correlated features: all or nothing
+
     def log_density(self, theta: FloatArray, y: FloatArray) -> float:
         d = self.n_features
         total = 0.0
@@ -166,7 +172,7 @@ class Gaussian(Emission):
                 for b in range(a + 1):
                     u += theta[self.precision + a * d + b] * (y[b] - theta[b])
                 total -= 0.5 * u * u
-            if isnan(total):  # a partly missing row counts as missing: its features are not independent
+            if isnan(total):
                 return 0.0
             return total if self.is_tied else total + theta[self.log_norm]
         for a in range(d):
@@ -180,19 +186,14 @@ class Gaussian(Emission):
     def shared_log_density(self, theta: FloatArray, y: FloatArray) -> float:
         if not self.is_tied:
             return 0.0
-        missing = False
-        for a in range(self.n_features):
-            missing |= isnan(y[a])
-        return 0.0 if missing else theta[self.log_norm]
+        return 0.0 if self.is_missing(y) else theta[self.log_norm]
 
     def statistic(self, theta: FloatArray, y: FloatArray, s: FloatArray) -> None:
         d = self.n_features
-        any_missing = False
-        for a in range(d):
-            any_missing |= isnan(y[a])
+        row_missing = self.is_missing(y)
         s[0] = 1.0
         for a in range(d):
-            missing = any_missing if self.is_dense else isnan(y[a])
+            missing = row_missing or isnan(y[a])
             z = (theta[a] if missing else y[a]) - theta[self.centre + a]
             z = min(max(z, -LARGEST_DEVIATION), LARGEST_DEVIATION)
             s[1 + a] = z
@@ -205,7 +206,7 @@ class Gaussian(Emission):
             for a in range(d):
                 for b in range(a + 1):
                     s[at] = s[1 + a] * s[1 + b]
-                    if any_missing:
+                    if row_missing:
                         s[at] += theta[d + a * d + b]
                     at += 1
 

@@ -14,6 +14,7 @@ import inspect
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 from numba import njit, typeof, types
@@ -93,21 +94,36 @@ def _typeof(value: Compilable, context: Any) -> CompilableType:
     return typ
 
 
-@functools.cache
-def _digest(cls: Any) -> str:
-    """A fingerprint of this package's source and of the source of a class defined elsewhere."""
-    digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.parent.rglob("*.py")):
-        digest.update(path.read_bytes())
-    for base in cls.__mro__:
-        if base.__module__.split(".")[0] in ("hmmstream", "builtins", "abc"):
-            continue
-        file = getattr(sys.modules.get(base.__module__), "__file__", None)
-        if file is not None and Path(file).is_file():
-            digest.update(Path(file).read_bytes())
-        for _, method in inspect.getmembers(base, inspect.isfunction):  # a notebook has no file, only this
-            digest.update(method.__code__.co_code + repr(method.__code__.co_consts).encode())
-    return digest.hexdigest()[:16]
+def _source_of_package() -> bytes:
+    return b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.parent.rglob("*.py")))
+
+
+_PACKAGE_DIGEST = hashlib.sha256(_source_of_package()).digest()  # read now: what is imported is what is on disk
+_DIGESTS: dict[type[Compilable], str] = {}
+
+
+def _digest(cls: type[Compilable]) -> str:
+    """A fingerprint of this package's source and of that of a class defined elsewhere."""
+    if cls not in _DIGESTS:
+        digest = hashlib.sha256(_PACKAGE_DIGEST)
+        for base in cls.__mro__:
+            if base.__module__.split(".")[0] not in ("hmmstream", "builtins", "abc"):
+                file = getattr(sys.modules.get(base.__module__), "__file__", None)
+                if file is not None and Path(file).is_file():
+                    digest.update(Path(file).read_bytes())
+                for _, method in inspect.getmembers(base, inspect.isfunction):  # all there is in a notebook
+                    _digest_code(digest, method.__code__)
+        _DIGESTS[cls] = digest.hexdigest()[:16]
+    return _DIGESTS[cls]
+
+
+def _digest_code(digest: Any, code: CodeType) -> None:
+    digest.update(code.co_code + repr(code.co_names).encode())
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            _digest_code(digest, constant)
+        else:
+            digest.update(repr(constant).encode())
 
 
 def _make_callable(name: str, signature: inspect.Signature) -> None:

@@ -18,6 +18,7 @@ from hmmstream.recursions.state import (
     LIKELIHOOD_FACTOR,
     LOG_LIKELIHOOD,
     N_AVERAGED,
+    N_SEEN,
     TIME,
     State,
     compiled_parts,
@@ -50,8 +51,8 @@ def learn(
 ) -> int:
     """Learn from each row of ``X``, or change nothing and return the place of the first value that is not acceptable.
 
-    ``starts`` are the rows at which a new sequence begins. The filter after each row is written to ``filtered``, unless
-    that is empty.
+    ``steps`` are the step sizes of the observations to come, ``starts`` the rows at which a new sequence begins. The
+    filter after each row is written to ``filtered``, unless that is empty.
     """
     m = shape.n_states
     for row in range(len(X)):
@@ -61,20 +62,24 @@ def learn(
                 return row * emission.n_features + a
 
     state = compiled_parts(shape, vector)
+    first = int(state.clock[TIME])
     next_start = 0
     for row in range(len(X)):
         if next_start < len(starts) and starts[next_start] == row:
             state.clock[IN_SEQUENCE] = 0.0
             next_start += 1
+        state.clock[N_SEEN] += 1.0
         n = int(state.clock[TIME])
-        gamma = steps[row] if n > 0 else 1.0
-        advance(emission, shape, state, groups, X[row], gamma)
-        if n > n_min and (update_every == 1 or n % update_every == 0):
-            maximize(emission, shape, state, groups, shares, gamma)
-            average(shape, state, n, averaging, average_from)
-        if emission.is_centred and n & (n - 1) == 0:
-            recentre(emission, shape, state)
-        state.clock[TIME] = n + 1.0
+        gamma = steps[n - first] if n > 0 else 1.0
+        missing = emission.is_missing(X[row])  # then the chain moves on, and there is nothing to learn
+        advance(emission, shape, state, groups, X[row], 0.0 if missing else gamma)
+        if not missing:
+            if n > n_min and (update_every == 1 or n % update_every == 0):
+                maximize(emission, shape, state, groups, shares, gamma)
+                average(shape, state, n, averaging, average_from)
+            if emission.is_centred and n & (n - 1) == 0:
+                recentre(emission, shape, state)
+            state.clock[TIME] = n + 1.0
         if len(filtered) > 0:
             for k in range(m):
                 filtered[row, k] = state.phi[k]
@@ -209,11 +214,17 @@ def maximize(emission: Any, shape: Any, state: State, groups: IntArray, shares: 
     total = 0.0
     for i in range(m):
         total += S[i, 0]
-        state.alive[i] = 1.0 if S[i, 0] > (DEAD if state.alive[i] > 0.0 else REVIVAL * gamma) else 0.0
+        state.alive[i] = 1.0 if S[i, 0] > least_weight(state.alive[i], gamma) else 0.0
     if total > DEAD:
         maximize_transitions(shape, state, groups, shares, gamma)
         emission.maximize(S, state.alive, state.theta)
         emission.prepare(state.theta)
+
+
+@inlined
+def least_weight(alive: float, gamma: float) -> float:
+    """The share of the statistic below which a state's parameters stay as they are."""
+    return DEAD if alive > 0.0 else max(DEAD, REVIVAL * gamma)
 
 
 @inlined
@@ -225,7 +236,7 @@ def maximize_transitions(shape: Any, state: State, groups: IntArray, shares: Flo
         for j in range(m):
             if groups[i * m + j] >= 0:
                 total += state.S[groups[i * m + j]] * shares[i * m + j]
-        if total > (DEAD if state.alive[i] > 0.0 else REVIVAL * gamma):
+        if total > least_weight(state.alive[i], gamma):
             norm = 0.0
             for j in range(m):
                 if groups[i * m + j] >= 0:

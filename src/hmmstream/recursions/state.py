@@ -12,12 +12,13 @@ from hmmstream.compilable import Compilable
 from hmmstream.recursions.bridge import inlined, view
 
 # Places in the clock
-TIME = 0  # observations seen; while one is being learned, its index n as the paper counts: 0, 1, …
-IN_SEQUENCE = 1  # 0 if the next observation starts a new sequence
-LOG_LIKELIHOOD = 2
-LIKELIHOOD_FACTOR = 3  # a factor of the likelihood whose logarithm is still to be taken
-N_AVERAGED = 4
-CLOCK_SIZE = 5
+TIME = 0  # observations learned from, missing ones left out: the index n of the next one, as the paper counts
+N_SEEN = 1  # rows seen, missing ones included
+IN_SEQUENCE = 2  # 0 if the next row starts a new sequence
+LOG_LIKELIHOOD = 3
+LIKELIHOOD_FACTOR = 4  # a factor of the likelihood whose logarithm is still to be taken
+N_AVERAGED = 5
+CLOCK_SIZE = 6
 
 
 class Shape(Compilable):
