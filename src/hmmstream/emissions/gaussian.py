@@ -7,6 +7,7 @@ falls below a floor relative to the spread of all data, so that no state collaps
 
 from __future__ import annotations
 
+from copy import copy
 from math import isnan, log, pi, sqrt
 from typing import Any, ClassVar, Literal, Self, get_args
 
@@ -15,14 +16,14 @@ from numpy.typing import ArrayLike
 
 from hmmstream.arrays import FloatArray, frozen
 from hmmstream.compilable import workspace
-from hmmstream.emissions.base import Emission
+from hmmstream.emissions.base import DEAD, Emission
 
 Covariance = Literal["full", "diag", "spherical", "tied"]
 
-RELATIVE_FLOOR = 1e-10  # of the overall variance: a standard deviation of 1e-5 of that of the data
+RELATIVE_FLOOR = 1e-12  # of the overall variance: a standard deviation of 1e-6 of that of the data
 ROUNDING = 4.0 * np.finfo(np.float64).eps  # of the mean: below this, differences of data are rounding errors
 SMALLEST_VARIANCE = 1e-250
-LARGEST_DEVIATION = 1e100  # squares stay finite
+LARGEST_CORRELATION = 1.0 - 1e-9  # between two features: what is left of the second given the first is not zero
 
 
 class Gaussian(Emission):
@@ -106,24 +107,26 @@ class Gaussian(Emission):
             matrices = self.covars.reshape(-1, self.n_features, self.n_features)
             if not np.allclose(matrices, matrices.transpose(0, 2, 1)):
                 raise ValueError("covars must be symmetric matrices")
-            smallest = np.linalg.eigvalsh(matrices).min(axis=1)
+            scale = np.sqrt(np.maximum(np.diagonal(matrices, axis1=1, axis2=2), SMALLEST_VARIANCE))
+            correlations = matrices / scale[:, :, np.newaxis] / scale[:, np.newaxis, :]
+            smallest = np.linalg.eigvalsh(correlations).min(axis=1)
         else:
             smallest = self.covars.reshape(len(self.covars), -1).min(axis=1)
         for at, value in enumerate(smallest):
             if value <= 0.0:
                 where = "" if self.is_tied else f" of state {at}"
-                raise ValueError(
-                    f"the covariance{where} must be positive definite; its smallest eigenvalue is {value:g}"
-                )
+                raise ValueError(f"the covariance{where} must be positive definite, got {self.covars.tolist()}")
 
     def rows(self) -> FloatArray:
         covars = np.tile(self.covars, (self.n_components, 1, 1)) if self.is_tied else self.covars
         return np.hstack([self.means, covars.reshape(self.n_components, -1)])
 
     def with_rows(self, rows: FloatArray) -> Self:
-        means, covars = rows[:, : self.n_features], rows[:, self.n_features :]
-        covars = covars[0].reshape(self.covars.shape) if self.is_tied else covars.reshape(self.covars.shape)
-        return type(self)(self.covariance, means, covars)
+        covars = rows[:1, self.n_features :] if self.is_tied else rows[:, self.n_features :]
+        other = copy(self)
+        other.means = frozen(rows[:, : self.n_features], "means")
+        other.covars = frozen(covars.reshape(self.covars.shape), "covars")
+        return other
 
     def theta(self) -> FloatArray:
         theta = super().theta()
@@ -195,7 +198,6 @@ class Gaussian(Emission):
         for a in range(d):
             missing = row_missing or isnan(y[a])
             z = (theta[a] if missing else y[a]) - theta[self.centre + a]
-            z = min(max(z, -LARGEST_DEVIATION), LARGEST_DEVIATION)
             s[1 + a] = z
             if not self.is_dense:
                 s[1 + d + a] = z * z
@@ -235,7 +237,7 @@ class Gaussian(Emission):
         per_visit = workspace(self.n_components)
         weight = 0.0
         for i in range(self.n_components):
-            per_visit[i] = 1.0 / S[i, 0] if S[i, 0] > 0.0 else 0.0
+            per_visit[i] = 1.0 / S[i, 0] if S[i, 0] > DEAD else 0.0
             weight += S[i, 0]
             if alive[i] > 0.0:
                 for a in range(d):
@@ -316,8 +318,8 @@ class Gaussian(Emission):
                 for at in range(self.precision, self.centre):
                     theta[i, at] = theta[0, at]
                 if self.is_dense:
-                    for a in range(d):
-                        theta[i, d + a * d + a] = theta[0, d + a * d + a]
+                    for at in range(d, d + d * d):
+                        theta[i, at] = theta[0, at]
             elif self.is_dense:
                 self.prepare_dense(theta[i])
             else:
@@ -327,9 +329,15 @@ class Gaussian(Emission):
                     theta[i, self.log_norm + a] = -0.5 * log(2.0 * pi * variance)
 
     def prepare_dense(self, theta: FloatArray) -> None:
-        """Factorise the covariance; a direction in which it is below the floor is widened to it."""
+        """Factorise the covariance, after widening it where it is below the floor or as good as singular."""
         d = self.n_features
         L = self.precision
+        for a in range(d):
+            theta[d + a * d + a] = max(theta[d + a * d + a], theta[self.floor + a], SMALLEST_VARIANCE)
+            for b in range(a):
+                limit = LARGEST_CORRELATION * sqrt(theta[d + a * d + a]) * sqrt(theta[d + b * d + b])
+                theta[d + a * d + b] = min(max(theta[d + a * d + b], -limit), limit)
+                theta[d + b * d + a] = theta[d + a * d + b]
         for a in range(d):
             for b in range(a + 1):
                 rest = theta[d + a * d + b]
@@ -338,9 +346,9 @@ class Gaussian(Emission):
                 if b < a:
                     theta[L + a * d + b] = rest / theta[L + b * d + b]
                 else:
-                    pivot = max(rest, theta[self.floor + a], SMALLEST_VARIANCE)
+                    pivot = max(rest, (1.0 - LARGEST_CORRELATION) * theta[d + a * d + a])
                     if pivot > rest:
-                        theta[d + a * d + a] += pivot - rest
+                        theta[d + a * d + a] = pivot + (theta[d + a * d + a] - rest)
                     theta[L + a * d + a] = sqrt(pivot)
         log_norm = -0.5 * d * log(2.0 * pi)
         for a in range(d):

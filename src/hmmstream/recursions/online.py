@@ -24,10 +24,10 @@ from hmmstream.recursions.state import (
     compiled_parts,
 )
 
-LARGEST = 1e300  # of an observation; what is larger is as good as infinite
+LARGEST = 1e150  # of an observation; what is larger is taken for this, so that its square is finite
 UNREACHABLE = 1e-250  # a predicted probability below this is 0: its reciprocal would overflow
 UNDERFLOW = 1e-50  # of the pending likelihood factor
-REVIVAL = 5.0  # observations' worth of weight before a state that had died is estimated again
+REVIVAL = 5.0  # observations' worth of weight, or half of all weight, before a dead state is estimated again
 
 ACCEPTED = -1
 AVERAGE_NOTHING, AVERAGE_STATISTIC, AVERAGE_PARAMETERS = 0, 1, 2
@@ -58,10 +58,11 @@ def learn(
     for row in range(len(X)):
         for a in range(emission.n_features):
             value = X[row, a]
-            if value == value and not (abs(value) <= LARGEST and emission.accepts(value)):
+            if value == value and not (abs(value) < inf and emission.accepts(value)):
                 return row * emission.n_features + a
 
     state = compiled_parts(shape, vector)
+    y = workspace(emission.n_features)
     first = int(state.clock[TIME])
     next_start = 0
     for row in range(len(X)):
@@ -69,10 +70,14 @@ def learn(
             state.clock[IN_SEQUENCE] = 0.0
             next_start += 1
         state.clock[N_SEEN] += 1.0
+        for a in range(emission.n_features):
+            y[a] = X[row, a]
+            if abs(y[a]) > LARGEST:
+                y[a] = LARGEST if y[a] > 0.0 else -LARGEST
         n = int(state.clock[TIME])
         gamma = steps[n - first] if n > 0 else 1.0
-        missing = emission.is_missing(X[row])  # then the chain moves on, and there is nothing to learn
-        advance(emission, shape, state, groups, X[row], 0.0 if missing else gamma)
+        missing = emission.is_missing(y)  # then the chain moves on, and there is nothing to learn
+        advance(emission, shape, state, groups, y, 0.0 if missing else gamma)
         if not missing:
             if n > n_min and (update_every == 1 or n % update_every == 0):
                 maximize(emission, shape, state, groups, shares, gamma)
@@ -224,7 +229,7 @@ def maximize(emission: Any, shape: Any, state: State, groups: IntArray, shares: 
 @inlined
 def least_weight(alive: float, gamma: float) -> float:
     """The share of the statistic below which a state's parameters stay as they are."""
-    return DEAD if alive > 0.0 else max(DEAD, REVIVAL * gamma)
+    return DEAD if alive > 0.0 else max(DEAD, min(REVIVAL * gamma, 0.5))
 
 
 @inlined
