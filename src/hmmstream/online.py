@@ -228,9 +228,10 @@ class OnlineHMM(BaseEstimator):
 
     def __getattr__(self, name: str) -> Any:
         # means_, covars_, rates_, probs_: whatever the emission family calls its values
-        learner = self.__dict__.get("_learner")
-        if learner is not None and name.endswith("_") and name[:-1] in learner.start.emission.value_names:
-            return getattr(learner.model.emission, name[:-1])
+        if name.endswith("_") and not name.startswith("_"):
+            emission = self._fitted.model.emission
+            if name[:-1] in emission.value_names:
+                return getattr(emission, name[:-1])
         raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
 
     def __sklearn_is_fitted__(self) -> bool:

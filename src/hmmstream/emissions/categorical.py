@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from math import inf, isnan, log
 from typing import Any, ClassVar, Self
 
@@ -55,7 +56,9 @@ class Categorical(Emission):
         return self.probs
 
     def with_rows(self, rows: FloatArray) -> Self:
-        return type(self)(self.n_categories, rows / rows.sum(axis=1, keepdims=True))
+        other = copy(self)
+        other.probs = frozen(rows, "probs")
+        return other
 
     def sample(self, states: Any, rng: np.random.Generator) -> Any:
         cumulative = np.cumsum(self.probs, axis=1)
