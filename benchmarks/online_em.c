@@ -13,7 +13,7 @@ typedef struct {
     double log_likelihood;
 } State;
 
-void online_em(State *state, const double *y, const double *gamma, long n, long n_min) {
+void online_em(State *state, const double *y, long n, long n_min) {
     State s = *state;
     for (long t = 1; t < n; t++) {
         double r[M][M], g[M], predicted[M], norm = 0.0, top;
@@ -31,7 +31,7 @@ void online_em(State *state, const double *y, const double *gamma, long n, long 
         for (int k = 0; k < M; k++) s.phi[k] /= norm;
         s.log_likelihood += top + log(norm) - 0.5 * log(6.283185307179586 * s.upsilon);
 
-        double step = gamma[t], keep = 1.0 - step, power[3] = {1.0, y[t], y[t] * y[t]};
+        double step = pow((double)t, -0.6), keep = 1.0 - step, power[3] = {1.0, y[t], y[t] * y[t]};
         for (int i = 0; i < M; i++)
             for (int j = 0; j < M; j++) {
                 double row[M] = {0};

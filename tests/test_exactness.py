@@ -148,7 +148,7 @@ def test_independent_states_reproduce_online_em_for_mixtures(family):
 
 @pytest.mark.parametrize("family", ["gaussian-paper", "gaussian-full", "poisson"])
 def test_one_by_one_equals_chunks_of_any_size_bit_for_bit(family):
-    X = models.with_gaps(models.make(family).sample(3000, 12)[0], 0.05)
+    X = models.with_gaps(models.make(family).sample(9000, 12)[0], 0.05)
     start = models.rough_start(family)
     whole = Learner(start)
     followed = whole.follow(X)

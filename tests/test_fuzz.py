@@ -1,13 +1,13 @@
 """Thousands of streams made to break the engine: never a NaN, and transition rows always sum to 1."""
 
+import models
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-import models
-from hmmstream import HMM, Gaussian, Learner
 from test_robustness import assert_sane
+
+from hmmstream import HMM, Gaussian, Learner
 
 MANY = 12
 STARTS = {

@@ -1,12 +1,12 @@
 """What holds exactly, or is known, about the algorithm, tried on streams that hypothesis makes."""
 
+import models
 import numpy as np
 import pytest
+import reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import models
-import reference
 from hmmstream import HMM, Gaussian, Learner, Polyak, Power, TwoPhase
 
 seeds = st.integers(0, 2**32 - 1)
@@ -54,7 +54,9 @@ def test_rho_keeps_its_two_identities(seed, n):
 
 
 @settings(deadline=None, max_examples=50)
-@given(seed=seeds, n=sizes, order=st.permutations([0, 1, 2]), family=st.sampled_from(["gaussian-full", "gaussian-paper"]))
+@given(
+    seed=seeds, n=sizes, order=st.permutations([0, 1, 2]), family=st.sampled_from(["gaussian-full", "gaussian-paper"])
+)
 def test_relabelling_states_commutes_with_learning(seed, n, order, family):
     start, X = models.rough_start(family), models.make(family).sample(n, seed)[0]
     a = learned(start, X).last_model
@@ -75,8 +77,10 @@ def test_shifting_scaling_and_flipping_the_data_commute_with_learning(seed, n, s
     start, X = models.rough_start(family), models.make(family).sample(n, seed)[0]
     factor = sign * scale
     a = learned(start, X)
-    b = learned(gaussian(start, factor * (start.emission.means + shift), factor**2 * start.emission.covars),
-                factor * (X + shift))
+    b = learned(
+        gaussian(start, factor * (start.emission.means + shift), factor**2 * start.emission.covars),
+        factor * (X + shift),
+    )
     a, b = a.last_model, b.last_model
     np.testing.assert_allclose(b.transmat, a.transmat, atol=1e-8)
     np.testing.assert_allclose(b.emission.means / factor - shift, a.emission.means, atol=1e-8)

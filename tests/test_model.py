@@ -1,9 +1,9 @@
 """HMM: values, validation, sampling."""
 
+import models
 import numpy as np
 import pytest
 
-import models
 from hmmstream import HMM, Bernoulli, Categorical, Exponential, Gaussian, Masked, Poisson
 
 TWO = Gaussian("diag", means=[0, 1], covars=[1, 1])

@@ -4,12 +4,12 @@ import copy
 import math
 import pickle
 
+import models
 import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
-import models
 from hmmstream import HMM, Constant, Gaussian, Learner, Masked, OnlineHMM, Poisson, Polyak, Power
 
 

@@ -1,9 +1,9 @@
 """Learning finds the model that made the stream."""
 
+import models
 import numpy as np
 import pytest
 
-import models
 from hmmstream import Learner
 
 # Square roots of the Cramér–Rao bounds times n, at the paper's model: q11, q22, mu1, mu2, upsilon

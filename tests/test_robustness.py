@@ -1,9 +1,9 @@
 """No data breaks the engine, and bad input changes nothing."""
 
+import models
 import numpy as np
 import pytest
 
-import models
 from hmmstream import HMM, Bernoulli, Categorical, Exponential, Gaussian, Learner, Masked, Poisson
 
 

@@ -1,11 +1,11 @@
 """Step sizes."""
 
+import models
 import numpy as np
 import pytest
 
-import models
 from hmmstream import Constant, Harmonic, Learner, Polyak, Power, StatisticAverage, TwoPhase
-from hmmstream.schedule import steps_between
+from hmmstream.schedule import evaluate
 
 
 @pytest.fixture
@@ -15,27 +15,30 @@ def harmonic():
 
 
 def test_schedules_compute_what_they_say(harmonic):
-    n = np.arange(1, 50)
-    np.testing.assert_allclose(steps_between(Power(0.6), 1, 50), n**-0.6)
-    np.testing.assert_allclose(steps_between(harmonic, 1, 50), 1 / n)
-    np.testing.assert_array_equal(steps_between(Constant(0.1), 1, 50), np.full(49, 0.1))
+    for n in range(1, 50):
+        assert Power(0.6)(n) == pytest.approx(n**-0.6, rel=1e-15)
+        assert harmonic(n) == pytest.approx(1 / n, rel=1e-15)
+        assert Constant(0.1)(n) == 0.1
 
 
 def test_two_phases_as_printed_and_in_the_sane_variant():
-    n = np.arange(9_998, 10_100)
-    after = 0.5 / np.maximum(n - 10_000, 1)
-    printed = np.where(n <= 10_000, 0.01, after)
-    np.testing.assert_allclose(steps_between(TwoPhase(as_printed=True), 9_998, 10_100), printed)
-    sane = np.where(n <= 10_000, 0.01, np.minimum(after, 0.01))
-    np.testing.assert_allclose(steps_between(TwoPhase(), 9_998, 10_100), sane)
-    assert steps_between(TwoPhase(), 1, 2)[0] == 0.01
+    printed, sane = TwoPhase(as_printed=True), TwoPhase()
+    for n in (1, 9_999, 10_000):
+        assert printed(n) == sane(n) == 0.01
+    for n in (10_001, 10_049, 10_050, 10_051, 20_000):
+        assert printed(n) == pytest.approx(0.5 / (n - 10_000))
+        assert sane(n) == pytest.approx(min(0.01, 0.5 / (n - 10_000)))
 
 
-@pytest.mark.parametrize("step", [Power(0.6), Power(0.77), TwoPhase(n0=500), Constant(0.03)])
-def test_a_step_does_not_depend_on_what_else_is_asked_for(step):
-    whole = steps_between(step, 0, 5000)
-    for start, stop in [(0, 1), (1, 2), (1023, 1026), (17, 4001), (4999, 5000), (2048, 2048)]:
-        np.testing.assert_array_equal(steps_between(step, start, stop), whole[start:stop])
+@pytest.mark.parametrize(
+    "step", [Power(0.6), Power(0.77), TwoPhase(n0=50), TwoPhase(50, as_printed=True), Constant(0.03)]
+)
+def test_the_compiled_formula_is_the_python_one(step):
+    X = models.paper_model().sample(300, 3)[0]
+    a, b = Learner(models.paper_start(), step=step), Learner(models.paper_start(), step=lambda n: step(n))
+    a.learn(X)
+    b.learn(X)
+    np.testing.assert_allclose(a.vector, b.vector, rtol=1e-12)
 
 
 @pytest.mark.parametrize("alpha", [0.5, 0.0, -1, 1.01, np.nan])
@@ -77,7 +80,7 @@ def test_settings_that_make_no_sense_are_refused(make):
 @pytest.mark.parametrize("value", [0.0, -0.1, 1.5, np.nan, np.inf])
 def test_values_of_a_python_function_are_checked(value):
     with pytest.raises(ValueError, match=r"step\(5\) is"):
-        steps_between(lambda n: value if n == 5 else 0.5, 1, 10)
+        evaluate(lambda n: value if n == 5 else 0.5, 1, 10)
 
 
 def test_schedules_are_values():

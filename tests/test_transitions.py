@@ -1,9 +1,9 @@
 """Transition structures."""
 
+import models
 import numpy as np
 import pytest
 
-import models
 from hmmstream import HMM, Full, Gaussian, Independent, Learner, Masked, Tied
 
 
@@ -47,7 +47,10 @@ def test_a_tied_chain_keeps_one_row_of_rho_a_parameter():
         (lambda: Tied([[0, 1], [-1, -1]]).cells(2), "no transition out of state 1"),
         (lambda: Masked([[True, False]]), "square matrix"),
         (lambda: Masked(np.eye(3)).cells(2), "describes 3 states, the model has 2"),
-        (lambda: HMM([1, 0], [[0.9, 0.1], [0, 1]], models.paper_model().emission, Masked(np.eye(2))), r"\[0, 1\] is 0.1"),
+        (
+            lambda: HMM([1, 0], [[0.9, 0.1], [0, 1]], models.paper_model().emission, Masked(np.eye(2))),
+            r"\[0, 1\] is 0.1",
+        ),
         (lambda: HMM([1, 0], [[0.9, 0.1], [0, 1]], models.paper_model().emission, "independent"), "must be equal"),
         (lambda: HMM([1, 0], np.eye(2), models.paper_model().emission, "sparse"), "transition must be one of"),
     ],

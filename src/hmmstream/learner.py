@@ -24,10 +24,11 @@ from hmmstream.recursions.state import (
     State,
     parts,
 )
-from hmmstream.schedule import BLOCK, Power, Schedule, Step, check_step, steps_between
+from hmmstream.schedule import Power, Schedule, Step, check_step, evaluate
 
 NEVER = np.iinfo(np.int64).max
 NO_STARTS: IntArray = np.empty(0, dtype=np.int64)
+NO_STEPS: FloatArray = np.empty(0)
 
 
 class Statistic(NamedTuple):
@@ -92,7 +93,7 @@ class Learner:
         theta = start.emission.theta()
         self._shape = Shape(start.n_components, self._cells.n_groups, theta.shape[1], start.emission.n_statistics)
         self._buffer = np.empty((1, start.n_features))
-        self._buffer_step = np.empty(1)
+        self._schedule = (self.step if isinstance(self.step, Schedule) else Power(0.6)).numbers()
         self._not_filtered = np.empty((0, start.n_components))
         self.reset()
         self._specialize()
@@ -106,7 +107,6 @@ class Learner:
         state.alive[:] = 1.0
         state.transmat[:] = self.start.transmat
         state.theta[:] = self.start.emission.theta()
-        self._block = -1
 
     # --- learning ---------------------------------------------------------------------------------------------------
 
@@ -136,8 +136,7 @@ class Learner:
                 raise ValueError
         except (TypeError, ValueError):
             buffer[:] = observations(np.reshape(np.asarray(x), (1, -1)), self.start.n_features)
-        self._buffer_step[0] = self._step_at(int(self.vector[TIME]))
-        self._run(buffer, self._buffer_step, NO_STARTS, self._not_filtered)
+        self._run(buffer, NO_STARTS, self._not_filtered)
 
     def end_sequence(self) -> None:
         """Say that the next observation starts a new, independent sequence."""
@@ -154,19 +153,13 @@ class Learner:
     def _learn(self, X: ArrayLike, lengths: ArrayLike | None, filtered: FloatArray) -> None:
         matrix = observations(X, self.start.n_features)
         starts = NO_STARTS if lengths is None else _starts(lengths, len(matrix))
-        n = int(self.vector[TIME])
-        self._run(matrix, steps_between(self.step, n, n + len(matrix)), starts, filtered)
+        self._run(matrix, starts, filtered)
 
-    def _step_at(self, n: int) -> float:
+    def _run(self, X: FloatArray, starts: IntArray, filtered: FloatArray) -> None:
+        steps = NO_STEPS
         if not isinstance(self.step, Schedule):
-            return float(steps_between(self.step, n, n + 1)[0])
-        block, at = divmod(n, BLOCK)
-        if block != self._block:
-            self._block = block
-            self._block_steps = steps_between(self.step, block * BLOCK, (block + 1) * BLOCK).tolist()
-        return float(self._block_steps[at])
-
-    def _run(self, X: FloatArray, steps: FloatArray, starts: IntArray, filtered: FloatArray) -> None:
+            n = int(self.vector[TIME])
+            steps = evaluate(self.step, n, n + len(X))
         refused = self._loop(
             self.start.emission,
             self._shape,
@@ -174,6 +167,7 @@ class Learner:
             self._cells.groups,
             self._cells.shares,
             X,
+            self._schedule,
             steps,
             starts,
             filtered,
@@ -197,7 +191,7 @@ class Learner:
         elif isinstance(self.averaging, Polyak):
             self._average_kind, self._average_from = online.AVERAGE_PARAMETERS, self.averaging.start
         kernel = (self.start.emission, self._shape, self.vector, self._cells.groups, self._cells.shares)
-        data = (self._buffer, self._buffer_step, NO_STARTS, self._not_filtered)
+        data = (self._buffer, self._schedule, NO_STEPS, NO_STARTS, self._not_filtered)
         self._loop = specialize(online.learn, *kernel, *data, 0, 1, 0, 0)
 
     # --- what has been learned --------------------------------------------------------------------------------------

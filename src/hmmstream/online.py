@@ -184,7 +184,6 @@ class OnlineHMM(BaseEstimator):
 
     # --- what has been learned --------------------------------------------------------------------------------------
 
-    @property
     def _fitted(self) -> Learner:
         if not self.__sklearn_is_fitted__():
             raise NotFittedError("nothing has been learned yet: call partial_fit, learn_one or fit first")
@@ -192,31 +191,31 @@ class OnlineHMM(BaseEstimator):
 
     @property
     def model_(self) -> HMM:
-        return self._fitted.model
+        return self._fitted().model
 
     @property
     def last_model_(self) -> HMM:
-        return self._fitted.last_model
+        return self._fitted().last_model
 
     @property
     def filtered_proba_(self) -> FloatArray:
-        return self._fitted.filtered_proba
+        return self._fitted().filtered_proba
 
     @property
     def n_samples_seen_(self) -> int:
-        return self._fitted.n_samples_seen
+        return self._fitted().n_samples_seen
 
     @property
     def n_features_in_(self) -> int:
-        return self._fitted.start.n_features
+        return self._fitted().start.n_features
 
     @property
     def log_likelihood_(self) -> float:
-        return self._fitted.log_likelihood
+        return self._fitted().log_likelihood
 
     @property
     def statistic_(self) -> Statistic:
-        return self._fitted.statistic
+        return self._fitted().statistic
 
     @property
     def startprob_(self) -> FloatArray:
@@ -229,7 +228,7 @@ class OnlineHMM(BaseEstimator):
     def __getattr__(self, name: str) -> Any:
         # means_, covars_, rates_, probs_: whatever the emission family calls its values
         if name.endswith("_") and not name.startswith("_"):
-            emission = self._fitted.model.emission
+            emission = self._fitted().model.emission
             if name[:-1] in emission.value_names:
                 return getattr(emission, name[:-1])
         raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")

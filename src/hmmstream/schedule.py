@@ -1,9 +1,13 @@
-"""Step sizes: how much weight observation n has in the statistic, for n = 1, 2, …"""
+"""Step sizes: how much weight observation n has in the statistic, for n = 1, 2, …
+
+All built-in schedules are one formula with five numbers, which the compiled loop evaluates:
+``first`` up to ``n0``, and from there on ``scale * (n - n0) ** -alpha``, but at most ``cap``.
+"""
 
 from __future__ import annotations
 
+import math
 import warnings
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -11,36 +15,33 @@ import numpy as np
 
 from hmmstream.arrays import FloatArray
 
-BLOCK = 1024  # built-in schedules are evaluated in whole blocks, so that a step size never depends on the chunking
-
 Step: TypeAlias = "Schedule | Callable[[int], float]"
 
 
-class Schedule(ABC):
-    """A built-in schedule: evaluated for many n at once."""
+class Schedule:
+    """A built-in schedule."""
 
-    @abstractmethod
-    def __call__(self, n: Any) -> Any:
-        """The step size at ``n``, an integer or an array of them."""
+    def __init__(self, n0: float, first: float, scale: float, alpha: float, cap: float) -> None:
+        self._numbers = (n0, first, scale, alpha, cap)
+
+    def __call__(self, n: int) -> float:
+        """The step size at ``n``."""
+        n0, first, scale, alpha, cap = self._numbers
+        return first if n <= n0 else min(scale * (n - n0) ** -alpha, cap)
+
+    def numbers(self) -> FloatArray:
+        """n0, first, scale, alpha and cap, for the compiled loop."""
+        return np.array(self._numbers)
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and vars(self) == vars(other)
+        return isinstance(other, Schedule) and self._numbers == other._numbers
 
     def __hash__(self) -> int:
-        return hash((type(self), *vars(self).values()))
+        return hash(self._numbers)
 
     def __repr__(self) -> str:
-        values = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
+        values = ", ".join(f"{name}={value!r}" for name, value in vars(self).items() if not name.startswith("_"))
         return f"{type(self).__name__}({values})"
-
-
-def _warn_of_fast_decay(schedule: Schedule) -> None:
-    warnings.warn(
-        f"{schedule!r} shrinks too fast for a hidden Markov model: steps of n^-alpha with alpha above 0.8 perform very "
-        "poorly, 1/n worst of all, since the start is forgotten too slowly (Cappé 2011, section 5.3). "
-        "Power(0.6) is a good choice, with averaging for accuracy.",
-        stacklevel=3,
-    )
 
 
 class Power(Schedule):
@@ -57,22 +58,18 @@ class Power(Schedule):
             raise ValueError(
                 f"alpha must lie in (0.5, 1], got {alpha!r}: only then do steps sum to infinity and their squares not"
             )
+        super().__init__(n0=0, first=1.0, scale=1.0, alpha=alpha, cap=1.0)
         self.alpha = alpha
         if alpha > 0.8:
             _warn_of_fast_decay(self)
-
-    def __call__(self, n: Any) -> Any:
-        return np.asarray(n, dtype=np.float64) ** -self.alpha if np.ndim(n) else float(n) ** -self.alpha
 
 
 class Harmonic(Schedule):
     """Steps 1/n: every observation weighs the same. Right when the parameters are frozen, poor for learning."""
 
     def __init__(self) -> None:
+        super().__init__(n0=0, first=1.0, scale=1.0, alpha=1.0, cap=1.0)
         _warn_of_fast_decay(self)
-
-    def __call__(self, n: Any) -> Any:
-        return 1.0 / n
 
 
 class Constant(Schedule):
@@ -87,10 +84,8 @@ class Constant(Schedule):
     def __init__(self, gamma: float) -> None:
         if not 0.0 < gamma <= 1.0:
             raise ValueError(f"gamma must lie in (0, 1], got {gamma!r}")
+        super().__init__(n0=math.inf, first=gamma, scale=gamma, alpha=0.0, cap=gamma)
         self.gamma = gamma
-
-    def __call__(self, n: Any) -> Any:
-        return np.full(np.shape(n), self.gamma) if np.ndim(n) else self.gamma
 
 
 class TwoPhase(Schedule):
@@ -107,34 +102,32 @@ class TwoPhase(Schedule):
     def __init__(self, n0: int = 10_000, first: float = 0.01, scale: float = 0.5, as_printed: bool = False) -> None:
         if n0 < 0 or not 0.0 < first <= 1.0 or not 0.0 < scale <= 1.0:
             raise ValueError(f"need n0 >= 0 and first and scale in (0, 1], got {n0!r}, {first!r} and {scale!r}")
+        super().__init__(n0=n0, first=first, scale=scale, alpha=1.0, cap=1.0 if as_printed else first)
         self.n0 = n0
         self.first = first
         self.scale = scale
         self.as_printed = as_printed
 
-    def __call__(self, n: Any) -> Any:
-        later = self.scale / np.maximum(np.asarray(n, dtype=np.float64) - self.n0, 1.0)
-        if not self.as_printed:
-            later = np.minimum(later, self.first)
-        steps = np.where(np.asarray(n) <= self.n0, self.first, later)
-        return steps if np.ndim(n) else float(steps)
 
-
-def steps_between(step: Step, start: int, stop: int) -> FloatArray:
-    """Step sizes for n = start, …, stop - 1. The entry for n = 0, the first observation of all, is not used."""
-    if isinstance(step, Schedule):
-        first = start - start % BLOCK
-        n = np.arange(first, stop + -stop % BLOCK, dtype=np.float64)
-        n[n == 0.0] = 1.0
-        return np.asarray(step(n)[start - first : stop - first])
-    sizes = np.array([1.0 if n == 0 else step(n) for n in range(start, stop)], dtype=np.float64)
-    bad = np.flatnonzero(~((sizes > 0.0) & (sizes <= 1.0)))
-    if len(bad):
-        raise ValueError(f"step({start + bad[0]}) is {sizes[bad[0]]}: a step size must lie in (0, 1]")
-    return sizes
+def _warn_of_fast_decay(schedule: Schedule) -> None:
+    warnings.warn(
+        f"{schedule!r} shrinks too fast for a hidden Markov model: steps of n^-alpha with alpha above 0.8 perform very "
+        "poorly, 1/n worst of all, since the start is forgotten too slowly (Cappé 2011, section 5.3). "
+        "Power(0.6) is a good choice, with averaging for accuracy.",
+        stacklevel=3,
+    )
 
 
 def check_step(step: Any) -> None:
     """Refuse what cannot be a schedule of step sizes."""
     if not callable(step):
         raise ValueError(f"step must be a schedule such as Power(0.6), or a function n -> gamma, got {step!r}")
+
+
+def evaluate(step: Callable[[int], float], start: int, stop: int) -> FloatArray:
+    """Step sizes of a user's function for n = start, …, stop - 1. The first observation of all, n = 0, has none."""
+    sizes = np.array([1.0 if n == 0 else step(n) for n in range(start, stop)], dtype=np.float64)
+    bad = np.flatnonzero(~((sizes > 0.0) & (sizes <= 1.0)))
+    if len(bad):
+        raise ValueError(f"step({start + bad[0]}) is {sizes[bad[0]]}: a step size must lie in (0, 1]")
+    return sizes

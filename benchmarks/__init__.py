@@ -1,0 +1,1 @@
+"""Every figure that the README quotes about speed and memory: ``make bench``."""

@@ -1,0 +1,8 @@
+"""Run all benchmarks and print one page."""
+
+from benchmarks import memory, speed, startup
+
+if __name__ == "__main__":
+    for benchmark in (speed, startup, memory):
+        print(f"\n{benchmark.__doc__.splitlines()[0]}\n", flush=True)
+        benchmark.main()

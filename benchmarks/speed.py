@@ -1,0 +1,139 @@
+"""Speed: one observation learned by the engine, beside a C program compiled on the spot.
+
+All contenders do the same work in the same process, taking turns; each is judged by its best turn. Only ratios mean
+anything: times on a shared machine are noise.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from examples.rayleigh import Rayleigh
+from hmmstream import HMM, Exponential, Gaussian, Learner
+
+SOURCE = Path(__file__).with_name("online_em.c")
+FLAGS = ["-O3", "-march=native", "-ffast-math", "-shared", "-fPIC"]
+
+
+class Row(NamedTuple):
+    """One line of the table."""
+
+    m: int
+    engine_ns: float
+    c_ns: float
+    ratio: float
+    difference: float  # largest, between the parameters that the two end with
+
+
+def best_times(contenders: list[Callable[[], object]], repeats: int) -> list[float]:
+    """Seconds of each contender's best run, all taking turns."""
+    best = [np.inf] * len(contenders)
+    for _ in range(repeats):
+        for at, contender in enumerate(contenders):
+            start = time.perf_counter()
+            contender()
+            best[at] = min(best[at], time.perf_counter() - start)
+    return best
+
+
+def compile_c(m: int, folder: str) -> ctypes.CDLL:
+    """The C reference for ``m`` states."""
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    if compiler is None:
+        raise RuntimeError("the comparison with C needs a C compiler (cc or gcc)")
+    target = os.path.join(folder, f"online_em_{m}.so")
+    subprocess.run([compiler, *FLAGS, f"-DM={m}", "-o", target, str(SOURCE), "-lm"], check=True)
+    return ctypes.CDLL(target)
+
+
+def start_for(m: int) -> HMM:
+    """A start some way off the truth: the paper's kind of model with means 0, 1, …, m - 1."""
+    transmat = np.full((m, m), 0.3 / (m - 1))
+    np.fill_diagonal(transmat, 0.7)
+    return HMM(np.full(m, 1 / m), transmat, Gaussian("tied", means=np.arange(m) + 0.2, covars=1.0))
+
+
+def stream_for(m: int, n: int) -> np.ndarray:
+    """A chain of m states in noise of variance 0.2."""
+    transmat = np.full((m, m), 0.1 / (m - 1))
+    np.fill_diagonal(transmat, 0.9)
+    world = HMM(np.full(m, 1 / m), transmat, Gaussian("tied", means=np.arange(m), covars=0.2))
+    return world.sample(n, random_state=m)[0]
+
+
+def against_c(m: int, n: int, repeats: int = 25) -> Row:
+    """``partial_fit`` with all defaults, log-likelihood and averaging included, against the C program."""
+    start, X = start_for(m), stream_for(m, n)
+    Y = np.ascontiguousarray(X[:, 0])
+    learner = Learner(start, n_min=200)
+    # State of the C program: phi, q, mu, upsilon, rho_q, rho_g, log-likelihood
+    g = np.exp(-((Y[0] - start.emission.means[:, 0]) ** 2) / 2)
+    rho_g = np.stack([np.eye(m) * Y[0] ** d for d in range(3)])
+    fresh = np.concatenate(
+        [g / g.sum(), start.transmat.ravel(), start.emission.means[:, 0], [1.0], np.zeros(m**3), rho_g.ravel(), [0.0]]
+    )
+    state = fresh.copy()
+
+    def engine() -> None:
+        learner.reset()
+        learner.learn(X)
+
+    with tempfile.TemporaryDirectory() as folder:
+        program = compile_c(m, folder).online_em
+        pointer = ctypes.c_void_p
+
+        def c() -> None:
+            state[:] = fresh
+            program(pointer(state.ctypes.data), pointer(Y.ctypes.data), ctypes.c_long(n), ctypes.c_long(200))
+
+        engine_s, c_s = best_times([engine, c], repeats)
+    q, means = state[m : m + m * m].reshape(m, m), state[m + m * m : 2 * m + m * m]
+    last = learner.last_model
+    difference = max(abs(last.transmat - q).max(), abs(last.emission.means[:, 0] - means).max())
+    return Row(m, engine_s / n * 1e9, c_s / n * 1e9, engine_s / c_s, difference)
+
+
+def user_family_against_built_in(n: int, repeats: int = 25) -> float:
+    """Time of a family from examples/ over that of a built-in one with as much to compute."""
+    chain = ([0.5, 0.5], [[0.95, 0.05], [0.1, 0.9]])
+    user, built_in = Learner(HMM(*chain, Rayleigh([0.5, 2.0]))), Learner(HMM(*chain, Exponential([2.0, 0.5])))
+    X = user.start.sample(n, random_state=0)[0]
+    user_s, built_in_s = best_times([lambda: user.learn(X), lambda: built_in.learn(X)], repeats)
+    return user_s / built_in_s
+
+
+def learn_one_microseconds(n: int, repeats: int = 25) -> float:
+    """Time of one call of ``learn_one``."""
+    learner, values = Learner(start_for(2)), stream_for(2, n)[:, 0].tolist()
+
+    def one_by_one() -> None:
+        for value in values:
+            learner.learn_one(value)
+
+    return best_times([one_by_one], repeats)[0] / n * 1e6
+
+
+def main() -> None:
+    """Print the table."""
+    print("   m   engine (ns)   C (ns)   engine / C   largest difference of results")
+    for m, n in ((2, 200_000), (4, 200_000), (8, 50_000)):
+        row = against_c(m, n)
+        print(f"{row.m:4d} {row.engine_ns:13.0f} {row.c_ns:8.0f} {row.ratio:12.2f} {row.difference:14.1e}", flush=True)
+    ratio = user_family_against_built_in(200_000)
+    print(f"\na user's own family (examples/rayleigh.py) / built-in Exponential: {ratio:.2f}")
+    print(f"learn_one: {learn_one_microseconds(50_000):.2f} µs a call")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

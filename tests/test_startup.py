@@ -1,0 +1,124 @@
+"""Compiled code is cached across processes, never stale, and nothing heavy is imported before it is needed.
+
+Times are CPU times of the best of several processes: on a busy machine the clock on the wall says little.
+"""
+
+import os
+import resource
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+LEARN = """
+from hmmstream import HMM, Gaussian, Learner
+hmm = HMM([0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]], Gaussian("tied", means=[0, 1], covars=1))
+learner = Learner(hmm)
+learner.learn_one(0.3)
+"""
+STATS = """
+from hmmstream.recursions import online
+stats = online.learn.stats
+print(sum(stats.cache_hits.values()), sum(stats.cache_misses.values()))
+"""
+
+
+def run(code, cache, path=ROOT / "src", cwd=None):
+    """What ``code`` prints in a new process, as a list of words."""
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(cache), "PYTHONPATH": str(path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, cwd=cwd, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+def cpu_seconds(code, cache):
+    """CPU time of the best of five processes."""
+    times = []
+    for _ in range(5):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        run(code, cache)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    return min(times)
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    """A cache that holds what LEARN needs."""
+    path = tmp_path_factory.mktemp("cache")
+    assert run(LEARN + STATS, path) == ["0", "1"]
+    return path
+
+
+def test_a_second_process_compiles_nothing(cache):
+    assert run(LEARN + STATS, cache) == ["1", "0"]
+
+
+def test_importing_takes_less_than_half_a_second(cache):
+    assert cpu_seconds("import hmmstream", cache) < 0.5
+
+
+def test_the_engine_has_learned_its_first_observation_in_less_than_0_8_seconds(cache):
+    assert cpu_seconds(LEARN, cache) < 0.8
+
+
+def test_the_estimator_has_learned_its_first_observation_in_less_than_1_6_seconds(cache):
+    code = LEARN.replace("learner = Learner(hmm)", "learner = OnlineHMM(init=hmm)").replace("Learner", "OnlineHMM")
+    assert cpu_seconds(code, cache) < 1.6
+
+
+def test_numba_and_scikit_learn_are_loaded_only_by_what_needs_them(cache):
+    loaded = "import sys; print('numba' in sys.modules, 'sklearn' in sys.modules, 'scipy' in sys.modules)"
+    assert run("import hmmstream; " + loaded, cache) == ["False", "False", "False"]
+    assert run(LEARN + loaded, cache) == ["True", "False", "False"]
+
+
+def test_an_edited_package_never_meets_its_old_cache(tmp_path):
+    """The file that is edited is not the one that numba's cache watches, and even its time stays the same."""
+    shutil.copytree(ROOT / "src" / "hmmstream", tmp_path / "hmmstream", ignore=shutil.ignore_patterns("__pycache__"))
+    code = LEARN + "print(learner.log_likelihood)" + STATS
+    before = run(code, tmp_path / "cache", tmp_path)
+    assert run(code, tmp_path / "cache", tmp_path) == [before[0], "1", "0"]
+    family = tmp_path / "hmmstream" / "emissions" / "gaussian.py"
+    status, text = family.stat(), family.read_text()
+    edited = text.replace("return 0.0 if self.is_missing(y) else theta[self.log_norm]", "return 1234.0" + " " * 48)
+    assert edited != text
+    family.write_text(edited)
+    os.utime(family, ns=(status.st_atime_ns, status.st_mtime_ns))
+    after = run(code, tmp_path / "cache", tmp_path)
+    assert after[1:] == ["0", "1"]
+    assert float(after[0]) > 1000.0
+
+
+def test_a_user_family_is_cached_and_an_edited_one_compiled_anew(tmp_path):
+    family = tmp_path / "sea.py"
+    family.write_text((ROOT / "examples" / "rayleigh.py").read_text())
+    code = (
+        "from sea import Rayleigh\nfrom hmmstream import HMM, Learner\n"
+        "learner = Learner(HMM([0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]], Rayleigh([0.5, 2.0])))\n"
+        "learner.learn_one(1.0)\nprint(learner.log_likelihood)\n" + STATS
+    )
+    first = run(code, tmp_path / "cache", cwd=tmp_path)
+    assert first[1:] == ["0", "1"]
+    assert run(code, tmp_path / "cache", cwd=tmp_path) == [first[0], "1", "0"]
+    family.write_text(family.read_text().replace("return log(y)", "return 1000.0 + log(y)"))
+    edited = run(code, tmp_path / "cache", cwd=tmp_path)
+    assert edited[1:] == ["0", "1"]
+    assert float(edited[0]) == pytest.approx(float(first[0]) + 1000.0)
+
+
+def test_a_family_may_be_defined_in_a_session_without_a_file_and_spoils_no_cache(tmp_path):
+    code = (ROOT / "examples" / "rayleigh.py").read_text().split("if __name__")[0] + (
+        "from hmmstream import HMM, Learner\n"
+        "learner = Learner(HMM([0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]], Rayleigh([0.5, 2.0])))\n"
+        "learner.learn_one(1.0)\n" + STATS
+    )
+    assert run(code, tmp_path) == ["0", "1"]
+    assert run(code, tmp_path) == ["1", "0"]
+    assert run(LEARN + STATS, tmp_path) == ["0", "1"]  # a process that knows nothing of that family
