@@ -11,7 +11,7 @@ test: .venv/test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest -n 2 --durations 10
+	$(BIN)/pytest -W error -n 2 --durations 10
 
 bench: .venv/test
 	$(BIN)/python -m benchmarks

@@ -106,10 +106,10 @@ class Emission(Compilable, ABC):
 
     def is_missing(self, y: FloatArray) -> bool:
         """Whether ``y`` says nothing at all, because no feature of it was seen."""
+        n_missing = 0
         for a in range(self.n_features):
-            if not isnan(y[a]):
-                return False
-        return True
+            n_missing += isnan(y[a])
+        return n_missing == self.n_features
 
     @abstractmethod
     def log_density(self, theta: FloatArray, y: FloatArray) -> float:

@@ -34,7 +34,6 @@ from numba.extending import (
 )
 from numba.np.arrayobj import make_array, populate_array
 
-from hmmstream.arrays import FloatArray
 from hmmstream.compilable import Compilable, workspace
 
 # The whole of "fastmath" would let LLVM assume that NaN never occurs and remove the checks for missing values.
@@ -165,7 +164,7 @@ def _lower_constant(context: Any, builder: Any, typ: CompilableType, value: Any,
 # --- memory ---------------------------------------------------------------------------------------------------------
 
 
-def view(vector: FloatArray, offset: int, shape: Any) -> FloatArray:
+def view(vector: Any, offset: int, shape: Any) -> Any:
     """The part of ``vector`` that starts at ``offset``, seen as an array of ``shape``."""
     size = functools.reduce(lambda product, extent: product * extent, shape, 1)
     return vector[offset : offset + size].reshape(shape)

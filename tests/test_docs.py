@@ -1,0 +1,66 @@
+"""Every Python example in the documentation runs, and what it names exists."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import hmmstream
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def blocks(page):
+    return re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.DOTALL)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=lambda page: page.name)
+def test_the_examples_of_a_page_run_in_order(page):
+    namespace = {"__name__": "example"}
+    for block in blocks(page):
+        exec(compile(block, str(page), "exec"), namespace)
+
+
+def test_the_readme_shows_a_model_close_to_the_truth(capsys):
+    namespace = {"__name__": "example"}
+    exec(blocks(ROOT / "README.md")[0], namespace)
+    assert abs(namespace["hmm"].means_[:, 0] - [0.0, 1.0]).max() < 0.1
+    assert namespace["proba"].shape == (50_000, 2)
+    assert "HMM(" in capsys.readouterr().out
+
+
+def test_the_family_in_contributing_is_the_tested_one():
+    """The same statements as in examples/rayleigh.py, comments and documentation aside."""
+
+    def statements(text):
+        text = text[text.index("class Rayleigh") :].split("\n\n\n")[0]
+        return re.sub(r"\s+", "", re.sub(r"#.*", "", text))
+
+    page = blocks(ROOT / "CONTRIBUTING.md")[0]
+    assert statements(page) == statements((ROOT / "examples" / "rayleigh.py").read_text())
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
+        assert (page.parent / target).exists(), target
+
+
+def test_tests_named_in_the_notation_exist():
+    tests = "".join(path.read_text() for path in (ROOT / "tests").glob("*.py"))
+    for name in re.findall(r"`(test_\w+)(?:…)?`", (ROOT / "docs" / "notation.md").read_text()):
+        if not (ROOT / "tests" / f"{name}.py").exists():
+            assert f"def {name}" in tests, name
+
+
+def test_all_public_names_are_there_and_documented():
+    for name in hmmstream.__all__:
+        assert getattr(hmmstream, name).__doc__, name
+    assert dir(hmmstream) == sorted(hmmstream.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        hmmstream.nonsense  # noqa: B018
+
+
+def test_the_changelog_speaks_of_this_version():
+    assert f"## {hmmstream.__version__}" in (ROOT / "CHANGELOG.md").read_text()

@@ -1,0 +1,67 @@
+"""Imports point one way: from the mathematics to what uses it, never back."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "src" / "hmmstream"
+
+# Each layer may import those before it, and modules of its own layer that come before it alphabetically or otherwise
+# without a circle. Kernels know of families only what they share: the contract.
+LAYERS = [
+    ["arrays"],
+    ["compilable"],
+    ["emissions", "transitions", "schedule", "averaging"],
+    ["model"],
+    ["recursions"],
+    ["learner"],
+    ["online"],
+]
+LEVEL = {name: level for level, layer in enumerate(LAYERS) for name in layer}
+MODULES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py") if path.name != "__init__.py")
+
+
+def imported(path):
+    """Modules of the package that a file imports."""
+    for node in ast.walk(ast.parse((PACKAGE / path).read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("hmmstream"):
+            if node.module == "hmmstream":
+                yield from (alias.name for alias in node.names)
+            else:
+                yield node.module.removeprefix("hmmstream.")
+        elif isinstance(node, ast.Import):
+            yield from (a.name.removeprefix("hmmstream.") for a in node.names if a.name.startswith("hmmstream."))
+
+
+@pytest.mark.parametrize("path", MODULES, ids=str)
+def test_a_module_imports_only_what_is_upstream(path):
+    own = path.parts[0].removesuffix(".py")
+    for module in imported(path):
+        other = module.split(".")[0]
+        if other == own:
+            assert module.split(".")[-1] in {"base", "bridge", "state"}, f"{path} imports {module} of its own folder"
+        else:
+            assert LEVEL[other] < LEVEL[own], f"{path} imports {module}, which is not upstream"
+
+
+def test_kernels_know_no_family_and_no_estimator():
+    for path in (PACKAGE / "recursions").glob("*.py"):
+        for module in imported(path.relative_to(PACKAGE)):
+            assert module in {
+                "arrays",
+                "compilable",
+                "emissions.base",
+                "recursions.bridge",
+                "recursions.state",
+            }, f"{path.name} imports {module}"
+
+
+def test_only_the_estimator_imports_scikit_learn_and_only_recursions_numba():
+    for path in PACKAGE.rglob("*.py"):
+        text = path.read_text()
+        if path.name != "online.py" or path.parent != PACKAGE:
+            assert "sklearn" not in text, path
+        if path.parent.name != "recursions":
+            assert "import numba" not in text, path
+            assert "from numba" not in text, path
