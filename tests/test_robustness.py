@@ -185,12 +185,36 @@ def test_a_refused_chunk_names_row_and_column_and_changes_nothing(emission, bad,
     np.testing.assert_array_equal(learner.vector, before)
 
 
-@pytest.mark.parametrize("X", [np.ones((5, 2)), np.ones((5, 1, 1)), [["a"]], 3.0, [None, object()]])
+@pytest.mark.parametrize(
+    "X",
+    [
+        np.ones((5, 2)),
+        np.ones((5, 1, 1)),
+        3.0,
+        [["a"]],
+        ["1.5"],
+        [None, object()],
+        [10**400],
+        [1j],
+        np.array(["2026-11-15"], dtype="datetime64[D]"),
+    ],
+    ids=str,
+)
 def test_what_is_not_a_record_of_the_right_shape_is_refused(X):
     learner = Learner(models.paper_start())
     with pytest.raises(ValueError, match="X must"):
         learner.learn(X)
     assert learner.n_samples_seen == 0
+
+
+def test_masked_and_none_are_missing(stream):
+    X = stream[:100].copy()
+    X[10:20] = np.nan
+    masked = np.ma.masked_invalid(X)
+    nones = [None if np.isnan(x) else x for x in X[:, 0]]
+    expected = learned(models.paper_start(), X).vector
+    np.testing.assert_array_equal(learned(models.paper_start(), masked).vector, expected)
+    np.testing.assert_array_equal(learned(models.paper_start(), nones).vector, expected)
 
 
 @pytest.mark.parametrize("lengths", [[3], [5, 6], [0, 10], [-1, 11], [[10]], [2.5, 7.5]])

@@ -21,16 +21,18 @@ def frozen(values: ArrayLike, name: str) -> FloatArray:
 
 
 def observations(X: ArrayLike, n_features: int) -> FloatArray:
-    """``X`` as a C-ordered float64 matrix of shape (n, n_features). A vector is one feature."""
-    matrix: Any = np.asarray(X)
-    if matrix.dtype == object or matrix.dtype.kind not in "fiub":
+    """``X`` as a C-ordered float64 matrix of shape (n, n_features). A vector is one feature; masked is missing."""
+    matrix: Any = np.ma.asarray(X, dtype=np.float64).filled(np.nan) if np.ma.isMaskedArray(X) else np.asarray(X)
+    if matrix.dtype == object:
         try:
             matrix = matrix.astype(np.float64)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise ValueError(f"X must hold numbers (NaN where missing): {error}") from None
+    if matrix.dtype.kind not in "fiub":
+        raise ValueError(f"X must hold real numbers (NaN where missing), got an array of {matrix.dtype}")
     if matrix.ndim == 1:
         matrix = matrix[:, np.newaxis]
     if matrix.ndim != 2 or matrix.shape[1] != n_features:
         columns = "(n,) or (n, 1)" if n_features == 1 else f"(n, {n_features})"
         raise ValueError(f"X must have shape {columns} for a model of {n_features} feature(s), got {np.shape(X)}")
-    return np.ascontiguousarray(matrix, dtype=np.float64)
+    return np.require(matrix, np.float64, ["C_CONTIGUOUS", "ALIGNED"])

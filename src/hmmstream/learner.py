@@ -63,8 +63,8 @@ class Learner:
     >>> guess = HMM([0.5, 0.5], [[0.7, 0.3], [0.5, 0.5]], Gaussian("tied", means=[-0.5, 0.5], covars=2))
     >>> learner = Learner(guess)
     >>> learner.learn(world.sample(20_000, random_state=1)[0])
-    >>> learner.model.emission.means.round(1).tolist()
-    [[0.0], [1.0]]
+    >>> learner.model.transmat.round(1).tolist()
+    [[0.9, 0.1], [0.3, 0.7]]
     """
 
     def __init__(

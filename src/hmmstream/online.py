@@ -74,8 +74,8 @@ class OnlineHMM(BaseEstimator):
     >>> hmm = OnlineHMM(init=guess).partial_fit(X)
     >>> hmm.n_samples_seen_
     20000
-    >>> hmm.means_.round(1).tolist()
-    [[0.0], [1.0]]
+    >>> hmm.transmat_.round(1).tolist()
+    [[0.9, 0.1], [0.3, 0.7]]
     """
 
     def __init__(

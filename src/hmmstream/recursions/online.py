@@ -1,7 +1,7 @@
 """Online EM, one observation at a time: Algorithm 1 of the paper for any emission family and transition structure.
 
-Symbols are those of docs/notation.md. ``rho`` stacks the transition statistic (one row a group of transitions) on the
-emission statistic (``n_statistics`` rows a state); column k is the statistic given that the chain is now in state k.
+Symbols are those of docs/notation.md. ``rho[k]`` is the statistic given that the chain is now in state k: first the
+transitions, one number a group, then the emissions, ``n_statistics`` numbers a state.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def advance(emission: Any, shape: Any, state: State, groups: IntArray, y: FloatA
         retrospect(shape, state, predicted, r)
     else:  # the first observation of a sequence: no transition, and the past says nothing about it
         for k in range(m):
-            predicted[k] = state.startprob[k]
+            predicted[k] = state.startprob[k] if state.startprob[k] > UNREACHABLE else 0.0
             for i in range(m):
                 r[i, k] = state.phi[i]
         state.clock[IN_SEQUENCE] = 1.0

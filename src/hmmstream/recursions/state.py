@@ -61,7 +61,7 @@ class State(NamedTuple):
     mean_transmat: FloatArray  # (m, m) Polyak average
     theta: FloatArray  # (m, width) emission parameters
     mean_theta: FloatArray  # (m, width) Polyak average
-    rho: FloatArray  # (R, m) the auxiliary statistic: transition groups, then each state's emission statistic
+    rho: FloatArray  # (m, R) the auxiliary statistic: transition groups, then each state's emission statistic
     S: FloatArray  # (R,)
     mean_S: FloatArray  # (R,) average in the space of S
 
