@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from examples.rayleigh import Rayleigh
-from hmmstream import HMM, Exponential, Gaussian, Learner
+from hmmstream import HMM, Exponential, Gaussian, Learner, OnlineHMM
 
 SOURCE = Path(__file__).with_name("online_em.c")
 FLAGS = ["-O3", "-march=native", "-ffast-math", "-fPIC"]
@@ -75,34 +75,29 @@ def stream_for(m: int, n: int) -> np.ndarray:
 
 
 def against_c(m: int, n: int, repeats: int = 25) -> Row:
-    """``partial_fit`` with all defaults, log-likelihood and averaging included, against the C program."""
+    """``partial_fit``, log-likelihood and averaging included, against the C program."""
     start, X = start_for(m), stream_for(m, n)
     Y = np.ascontiguousarray(X[:, 0])
-    learner = Learner(start, n_min=200)
     # State of the C program: phi, q, mu, upsilon, rho_q, rho_g, log-likelihood
     g = np.exp(-((Y[0] - start.emission.means[:, 0]) ** 2) / 2)
     rho_g = np.stack([np.eye(m) * Y[0] ** d for d in range(3)])
-    fresh = np.concatenate(
+    state = np.concatenate(
         [g / g.sum(), start.transmat.ravel(), start.emission.means[:, 0], [1.0], np.zeros(m**3), rho_g.ravel(), [0.0]]
     )
-    state = fresh.copy()
-
-    def engine() -> None:
-        learner.reset()
-        learner.learn(X)
-
+    hmm = OnlineHMM(init=start, n_min=200)
     with tempfile.TemporaryDirectory() as folder:
         program = compile_c(m, folder).online_em
         pointer = ctypes.c_void_p
 
         def c() -> None:
-            state[:] = fresh
             program(pointer(state.ctypes.data), pointer(Y.ctypes.data), ctypes.c_long(n), ctypes.c_long(200))
 
-        engine_s, c_s = best_times([engine, c], repeats)
-    q, means = state[m : m + m * m].reshape(m, m), state[m + m * m : 2 * m + m * m]
-    last = learner.last_model
-    difference = max(abs(last.transmat - q).max(), abs(last.emission.means[:, 0] - means).max())
+        hmm.partial_fit(X)
+        c()
+        q, means = state[m : m + m * m].reshape(m, m), state[m + m * m : 2 * m + m * m]
+        last = hmm.last_model_
+        difference = max(abs(last.transmat - q).max(), abs(last.emission.means[:, 0] - means).max())
+        engine_s, c_s = best_times([lambda: hmm.partial_fit(X), c], repeats)
     return Row(m, engine_s / n * 1e9, c_s / n * 1e9, engine_s / c_s, difference)
 
 
@@ -117,11 +112,11 @@ def user_family_against_built_in(n: int, repeats: int = 25) -> float:
 
 def learn_one_microseconds(n: int, repeats: int = 25) -> float:
     """Time of one call of ``learn_one``."""
-    learner, values = Learner(start_for(2)), stream_for(2, n)[:, 0].tolist()
+    hmm, values = OnlineHMM(init=start_for(2)), stream_for(2, n)[:, 0].tolist()
 
     def one_by_one() -> None:
         for value in values:
-            learner.learn_one(value)
+            hmm.learn_one(value)
 
     return best_times([one_by_one], repeats)[0] / n * 1e6
 

@@ -14,7 +14,8 @@ from scipy import stats
 
 from hmmstream import HMM, Bernoulli, Categorical, Exponential, Gaussian, Poisson
 
-RARE = 1e-12  # what can happen is never given a smaller probability by the M-step
+RARE = 1e-12  # a symbol, count or answer is never given a smaller probability or rate by the M-step
+EXTINCT = 1e-40  # nor a possible transition
 
 # --- families: log-density, complete-data statistic, M-step ---------------------------------------------------------
 
@@ -143,7 +144,7 @@ def m_step_transitions(hmm: HMM, S: np.ndarray) -> np.ndarray:
         total = sum(S[g] for g in members)
         for j, g in enumerate(row):
             if g >= 0:
-                transmat[i, j] = max(S[g] / total / np.sum(row == g), RARE)
+                transmat[i, j] = max(S[g] / total / np.sum(row == g), EXTINCT)
     return transmat / transmat.sum(axis=1, keepdims=True)
 
 
@@ -312,7 +313,7 @@ def algorithm_2(theta: Paper, nu, Y, step, n_min: int = 20) -> Paper:
     return Paper(q, mu, float(upsilon))
 
 
-def joint_form(hmm: HMM, X, step, n_min: int = 20) -> HMM:
+def joint_form(hmm: HMM, X, step, n_min: int = 20, as_printed: bool = False) -> HMM:
     """The form of Mongillo and Denève for categorical data: tau = phi rho is updated instead of rho."""
     q, b = hmm.transmat, hmm.emission.probs
     m, k = b.shape
@@ -323,11 +324,13 @@ def joint_form(hmm: HMM, X, step, n_min: int = 20) -> HMM:
     for n in range(len(Y) - 1):
         y, gamma = Y[n + 1], step(n + 1)
         transfer = q * b[:, y] / np.sum(phi @ q * b[:, y])  # with g(x, Y), not g(x', Y)
+        if as_printed:
+            transfer = q * b[:, [y]] / np.sum(phi @ q * b[:, y])
         tau = (1 - gamma) * np.einsum("ijyl,lx->ijyx", tau, transfer)
         for i in range(m):
             for j in range(m):
                 tau[i, j, y, j] += gamma * phi[i] * transfer[i, j]
-        phi = phi @ transfer
+        phi = phi @ transfer / np.sum(phi @ transfer)
         if n >= n_min:
             S_joint = tau.sum(axis=3)
             q = S_joint.sum(axis=2) / S_joint.sum(axis=(1, 2))[:, None]

@@ -1,24 +1,31 @@
-"""Quick versions of the benchmarks: they run, and the engine is in the league of C."""
+"""Quick versions of the benchmarks, with the bounds that the full ones must keep.
+
+Each contender is judged by its best of many short turns, all taking turns in one process: what disturbs one disturbs
+all.
+"""
 
 import shutil
 
 import pytest
 
-from benchmarks import speed
+from benchmarks import speed, starts
 
 
 @pytest.mark.skipif(shutil.which("cc") is None and shutil.which("gcc") is None, reason="needs a C compiler")
-@pytest.mark.parametrize("m", [2, 4])
-def test_the_engine_and_the_c_reference_do_the_same_work_in_similar_time(m):
-    """Equal results; and at most twice the time, far from the usual ratio of 1.2, as neighbours may disturb either."""
-    row = speed.against_c(m, n=20_000, repeats=15)
+@pytest.mark.parametrize(("m", "bound"), [(2, 1.3), (4, 2.0), (8, 2.0)])
+def test_the_engine_does_the_work_of_the_c_reference_in_similar_time(m, bound):
+    row = speed.against_c(m, n=10_000, repeats=150 if m < 8 else 40)
     assert row.difference < 1e-9
-    assert row.ratio < 2.0
+    assert row.ratio < bound
 
 
 def test_a_user_family_runs_at_the_speed_of_a_built_in_one():
-    assert speed.user_family_against_built_in(n=20_000, repeats=15) < 2.0
+    assert speed.user_family_against_built_in(n=10_000, repeats=100) < 1.6  # it has more to compute
 
 
-def test_learn_one_takes_microseconds():
-    assert speed.learn_one_microseconds(n=5_000, repeats=9) < 6.0
+def test_learn_one_takes_at_most_three_microseconds():
+    assert speed.learn_one_microseconds(n=1_000, repeats=200) < 3.0
+
+
+def test_a_larger_n_min_loses_fewer_runs():
+    assert starts.share_lost("full", n_min=500, runs=6, n=10_000) < starts.share_lost("full", 20, runs=6, n=10_000)

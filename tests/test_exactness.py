@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import reference
 
-from hmmstream import Constant, Learner, Power
+from hmmstream import HMM, Constant, Gaussian, Learner, Power
 
 TOLERANCE = 1e-10
 
@@ -95,16 +95,30 @@ def test_learning_equals_a_plain_transcription_of_algorithm_1(family, structure)
     assert learner.log_likelihood == pytest.approx(expected.log_likelihood, rel=TOLERANCE)
 
 
-def test_learning_equals_algorithm_2_of_the_paper_over_10000_observations():
-    X = models.paper_model().sample(10_000, 7)[0]
-    start = models.paper_start()
+def eight_levels(means, covars, stay):
+    transmat = np.full((8, 8), (1 - stay) / 7)
+    np.fill_diagonal(transmat, stay)
+    return HMM(np.full(8, 1 / 8), transmat, Gaussian("tied", means=means, covars=covars))
+
+
+@pytest.mark.parametrize(
+    ("world", "start", "n_min"),
+    [
+        (models.paper_model(), models.paper_start(), 20),
+        (models.make("gaussian-paper"), models.rough_start("gaussian-paper"), 20),
+        (eight_levels(np.arange(8), 0.2, 0.9), eight_levels(np.arange(8) + 0.2, 1.0, 0.7), 200),
+    ],
+    ids=["paper", "three-states", "eight-states"],
+)
+def test_learning_equals_algorithm_2_of_the_paper_over_10000_observations(world, start, n_min):
+    X = world.sample(10_000, 7)[0]
     theta = reference.Paper(start.transmat, start.emission.means[:, 0], start.emission.covars.item())
-    expected = reference.algorithm_2(theta, start.startprob, X[:, 0], lambda n: n**-0.6)
-    learner = Learner(start)
+    expected = reference.algorithm_2(theta, start.startprob, X[:, 0], lambda n: n**-0.6, n_min)
+    learner = Learner(start, n_min=n_min)
     learner.learn(X)
     last = learner.last_model
-    np.testing.assert_allclose(last.transmat, expected.q, rtol=TOLERANCE)
-    np.testing.assert_allclose(last.emission.means[:, 0], expected.mu, rtol=TOLERANCE)
+    np.testing.assert_allclose(last.transmat, expected.q, rtol=TOLERANCE, atol=TOLERANCE)
+    np.testing.assert_allclose(last.emission.means[:, 0], expected.mu, rtol=TOLERANCE, atol=TOLERANCE)
     np.testing.assert_allclose(last.emission.covars.item(), expected.upsilon, rtol=TOLERANCE)
 
 

@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_robustness import assert_sane
 
-from hmmstream import HMM, Gaussian, Learner
+from hmmstream import HMM, Constant, Gaussian, Learner, Polyak, Power
 
 MANY = 12
 STARTS = {
-    **{family: models.rough_start(family) for family in models.FAMILIES},
+    **dict.fromkeys(models.FAMILIES),  # each with every transition structure
     "one-state": HMM([1.0], [[1.0]], Gaussian("full", means=[0.0], covars=[1.0])),
     "many-states": HMM(
         np.full(MANY, 1 / MANY),
@@ -71,13 +71,20 @@ def into_domain(name, X, emission):
     n_min=st.sampled_from([0, 20]),
     update_every=st.sampled_from([1, 3]),
     holes=st.tuples(st.floats(0, 0.5), seeds),
+    structure=st.sampled_from(sorted(models.STRUCTURES)),
+    step=st.sampled_from([Power(0.6), Constant(0.3), Constant(1.0)]),
+    averaging=st.sampled_from(["auto", None, Polyak(10)]),
+    in_sequences=st.booleans(),
 )
-def test_no_stream_breaks_the_engine(name, segments, n_min, update_every, holes):
-    start = STARTS[name]
+def test_no_stream_breaks_the_engine(
+    name, segments, n_min, update_every, holes, structure, step, averaging, in_sequences
+):
+    start = models.rough_start(name, structure) if name in models.FAMILIES else STARTS[name]
     X = into_domain(name, build(segments, start.n_features), start.emission)
     share, seed = holes
     X[np.random.default_rng(seed).random(X.shape) < share] = np.nan
-    learner = Learner(start, n_min=n_min, update_every=update_every)
-    proba = learner.follow(X)
+    learner = Learner(start, n_min=n_min, update_every=update_every, step=step, averaging=averaging)
+    lengths = [(len(X) + 1) // 2, len(X) // 2] if in_sequences and len(X) > 1 else None
+    proba = learner.follow(X, lengths)
     assert_sane(learner)
     np.testing.assert_allclose(proba.sum(axis=1), 1.0, rtol=1e-9)

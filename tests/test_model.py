@@ -1,5 +1,8 @@
 """HMM: values, validation, sampling."""
 
+import copy
+import pickle
+
 import models
 import numpy as np
 import pytest
@@ -17,6 +20,7 @@ TWO = Gaussian("diag", means=[0, 1], covars=[1, 1])
         ([1.0], np.eye(2), r"startprob must have shape \(2,\)"),
         ([0.5, 0.5], np.eye(3), r"transmat must have shape \(2, 2\)"),
         ([0.5, 0.5], [[0.5, 0.4], [0, 1]], "transmat must hold probabilities"),
+        ([0.5, 0.5], [[0.900009, 0.1], [0, 1]], "transmat must hold probabilities"),
         ([0.5, np.nan], np.eye(2), "startprob must be finite"),
     ],
 )
@@ -37,6 +41,18 @@ def test_a_model_never_changes():
     for array in (hmm.startprob, hmm.transmat, hmm.emission.means, hmm.emission.covars):
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 0.5
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda hmm: pickle.loads(pickle.dumps(hmm))])
+def test_nor_does_a_copy(copied):
+    for family in models.FAMILIES:
+        hmm = copied(models.make(family))
+        np.testing.assert_array_equal(models.values(hmm), models.values(models.make(family)))
+        assert repr(hmm) == repr(models.make(family))
+        arrays = [hmm.startprob, hmm.transmat, *(getattr(hmm.emission, name) for name in hmm.emission.value_names)]
+        assert not any(array.flags.writeable for array in arrays)
+        with pytest.raises(AttributeError, match="never changes"):
+            del hmm.transmat
 
 
 def test_a_model_keeps_its_own_copy_of_its_values():
@@ -100,7 +116,10 @@ def test_a_state_of_probability_zero_is_never_sampled():
         (lambda: Gaussian("full", means=[0, 1]), "both means and covars"),
         (lambda: Gaussian("full", means=[[0, 1]], covars=[[[1, 2], [2, 1]]]), "positive definite"),
         (lambda: Gaussian("full", means=[[0, 1]], covars=[[[1, 0.5], [0, 1]]]), "symmetric"),
-        (lambda: Gaussian("diag", means=[0, 1], covars=[1, 0]), "of state 1 must be positive"),
+        (lambda: Gaussian("diag", means=[0, 1], covars=[1, 0]), "must be positive"),
+        (lambda: Gaussian("diag", means=[0, 1], covars=[1, 1e-310]), "must be positive"),
+        (lambda: Gaussian("full", means=[[0, 1]], covars=[[[1e-10, 9e-11], [0, 1e-10]]]), "symmetric"),
+        (lambda: Gaussian("diag", means=[0, 1e200], covars=[1, 1]), "must not be larger"),
         (lambda: Gaussian("diag", means=[0, 1], covars=[1, 1, 1]), "covars must have shape"),
         (lambda: Poisson([-1, 2]), "must not be negative"),
         (lambda: Poisson([[[1]]]), "must have shape"),

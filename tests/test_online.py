@@ -10,7 +10,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
-from hmmstream import HMM, Constant, Gaussian, Learner, Masked, OnlineHMM, Poisson, Polyak, Power
+from hmmstream import HMM, Categorical, Constant, Gaussian, Learner, Masked, OnlineHMM, Poisson, Polyak, Power
 
 
 @pytest.fixture(scope="module")
@@ -98,12 +98,37 @@ def test_an_explicit_start_decides_and_contradictions_are_refused():
     for options, message in [
         ({"n_components": 4}, "n_components is 4, but init has 3"),
         ({"emission": "categorical"}, "but init has Poisson"),
+        ({"emission": Gaussian()}, "but init has Poisson"),
         ({"engine": "steam"}, "engine must be"),
     ]:
         with pytest.raises(ValueError, match=message):
             OnlineHMM(init=start, **options).partial_fit([1])
     with pytest.raises(ValueError, match="pass a model to start from"):
         OnlineHMM(2).partial_fit([1.0])
+
+
+def test_the_kind_of_a_family_must_agree_as_well():
+    with pytest.raises(ValueError, match="but init has Gaussian"):
+        OnlineHMM(emission=Gaussian("full"), init=models.paper_start()).partial_fit([1.0])
+    with pytest.raises(ValueError, match="but init has Categorical"):
+        OnlineHMM(3, Categorical(5), init=models.make("categorical")).partial_fit([1])
+
+
+def test_a_refused_first_chunk_leaves_nothing_behind(X):
+    estimator = OnlineHMM(init=models.make("poisson"))
+    with pytest.raises(ValueError, match="finite"):
+        estimator.partial_fit([np.inf])
+    estimator.set_params(init=models.paper_start()).partial_fit(X)
+    assert estimator.n_samples_seen_ == 3000
+    assert estimator.model_.n_components == 2
+
+
+def test_whole_sequences_end(X):
+    """After lengths, what follows is another sequence."""
+    a = OnlineHMM(init=models.paper_start()).partial_fit(X[:300], lengths=[300]).partial_fit(X[300:600])
+    b = OnlineHMM(init=models.paper_start()).partial_fit(X[:600], lengths=[300, 300])
+    assert a.log_likelihood_ == b.log_likelihood_
+    assert OnlineHMM(init=models.paper_start()).partial_fit(X).partial_fit([], lengths=[]).n_samples_seen_ == 3000
 
 
 def test_the_structure_may_be_said_to_either():
@@ -153,7 +178,7 @@ def test_one_observation_may_come_in_many_forms(x):
     assert learner.statistic.emissions[:, 1].sum() == 0.5
 
 
-@pytest.mark.parametrize("x", [[1.0], [1.0, 2.0, 3.0], 1.0, "ab", [[1.0], [2.0], [3.0]]])
+@pytest.mark.parametrize("x", [[1.0], [1.0, 2.0, 3.0], 1.0, "12", b"12", [[1.0], [2.0], [3.0]], 10**400])
 def test_one_observation_of_the_wrong_size_is_refused(x):
     learner = Learner(models.make("gaussian-diag"))
     with pytest.raises(ValueError, match="X must"):

@@ -4,7 +4,7 @@ import models
 import numpy as np
 import pytest
 
-from hmmstream import HMM, Bernoulli, Categorical, Exponential, Gaussian, Learner, Masked, Poisson
+from hmmstream import HMM, Bernoulli, Categorical, Constant, Exponential, Gaussian, Learner, Masked, Poisson, Power
 
 
 def learned(start, *chunks, **options):
@@ -64,6 +64,29 @@ def test_data_on_an_offset_of_1e8_is_learned_as_well_as_data_at_0(stream):
     np.testing.assert_allclose(at_1e8.emission.covars, at_0.emission.covars, rtol=1e-7)
 
 
+@pytest.mark.parametrize("where", [2**14, 2**14 + 1, 300 * 64])
+@pytest.mark.parametrize("size", [1e8, 1e12])
+def test_a_huge_outlier_is_forgotten_digits_and_all(where, size):
+    """Even one that comes just when the centres of the statistics move."""
+    one = HMM([1.0], [[1.0]], Gaussian("diag", means=[0.0], covars=[1.0]))
+    X = np.random.default_rng(5).normal(size=60_000)
+    clean = learned(one, X, step=Constant(0.005)).last_model
+    X[where] = size
+    hit = learned(one, X, step=Constant(0.005)).last_model
+    np.testing.assert_allclose(models.values(hit), models.values(clean), rtol=1e-6)
+
+
+@pytest.mark.parametrize("jump", [1e6, 1e8, 1e9])
+def test_a_level_that_jumps_far_is_followed_digits_and_all(jump):
+    one = HMM([1.0], [[1.0]], Gaussian("diag", means=[0.0], covars=[1.0]))
+    X = np.random.default_rng(6).normal(size=40_000)
+    X[20_000:] = (X[20_000:] + jump) - jump  # what is left of the digits at that level
+    stayed = learned(one, X, step=Constant(0.01)).last_model
+    X[20_000:] += jump
+    jumped = learned(one, X, step=Constant(0.01)).last_model
+    np.testing.assert_allclose(jumped.emission.covars, stayed.emission.covars, rtol=1e-5)
+
+
 def test_states_a_million_standard_deviations_apart_keep_their_variances():
     truth = HMM([0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]], Gaussian("diag", means=[1e8, 1e8 + 1e5], covars=[0.01, 0.04]))
     start = HMM([0.5, 0.5], [[0.7, 0.3], [0.3, 0.7]], Gaussian("diag", means=[1e8 - 1, 1e8 + 1e5 + 1], covars=[1, 1]))
@@ -109,6 +132,12 @@ def test_an_observation_impossible_in_every_state_tells_nothing_about_the_state(
     learner.learn(np.tile([0, 1, 2], 50))  # and it is learned all the same
     assert_sane(learner)
     assert (learner.last_model.emission.probs[:, 2] > 0.1).all()
+
+
+def test_a_start_that_is_all_but_impossible_leaves_no_nan():
+    start = HMM([1e-310, 1.0], [[0.9, 0.1], [0.2, 0.8]], Poisson([1e5, 0.0]))
+    learner = learned(start, [100_000, 0, 1])
+    assert_sane(learner)
 
 
 def test_what_only_an_unreachable_state_explains_is_not_impossible():
@@ -198,7 +227,6 @@ def test_a_refused_chunk_names_row_and_column_and_changes_nothing(emission, bad,
         [1j],
         np.array(["2026-11-15"], dtype="datetime64[D]"),
     ],
-    ids=str,
 )
 def test_what_is_not_a_record_of_the_right_shape_is_refused(X):
     learner = Learner(models.paper_start())
@@ -215,6 +243,12 @@ def test_masked_and_none_are_missing(stream):
     expected = learned(models.paper_start(), X).vector
     np.testing.assert_array_equal(learned(models.paper_start(), masked).vector, expected)
     np.testing.assert_array_equal(learned(models.paper_start(), nones).vector, expected)
+
+
+def test_a_step_is_not_asked_for_where_there_is_nothing_to_learn():
+    X = [1.0, np.nan, np.nan, np.nan, 2.0]
+    learner = learned(models.paper_start(), X, step=lambda n: {1: 0.5}[n])
+    assert learner.n_samples_seen == 5
 
 
 @pytest.mark.parametrize("lengths", [[3], [5, 6], [0, 10], [-1, 11], [[10]], [2.5, 7.5]])
@@ -236,7 +270,7 @@ def test_a_state_that_dies_keeps_its_parameters_and_comes_back():
     start = HMM([0.5, 0.5], [[0.99, 0.01], [0.01, 0.99]], Gaussian("diag", means=[0.0, 10.0], covars=[1.0, 1.0]))
     rng = np.random.default_rng(8)
     learner = learned(start, rng.normal(size=100_000))
-    assert learner.state.alive.tolist() == [1.0, 0.0]
+    assert learner.state.alive[1] <= 0.0
     for model in (learner.model, learner.last_model):
         assert model.emission.means[1, 0] == 10.0
         assert model.emission.covars[1, 0] == 1.0
@@ -247,6 +281,27 @@ def test_a_state_that_dies_keeps_its_parameters_and_comes_back():
     assert learner.last_model.emission.means[1, 0] == pytest.approx(10.5, abs=0.4)  # 4 standard errors
     assert learner.last_model.emission.covars[1, 0] == pytest.approx(1.0, abs=0.5)
     assert learner.last_model.emission.means[0, 0] == pytest.approx(0.0, abs=0.1)
+
+
+@pytest.mark.parametrize("step", [Power(0.6), Constant(0.2), Constant(0.02)], ids=repr)
+def test_a_state_comes_back_with_any_step(step):
+    start = HMM([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], Gaussian("diag", means=[0.0, 50.0], covars=[1.0, 1.0]))
+    rng = np.random.default_rng(9)
+    learner = learned(start, rng.normal(size=60_000), step=step)
+    assert learner.state.alive[1] <= 0.0
+    X = rng.normal(size=3000)
+    X[::3] += 60.0
+    learner.learn(X)
+    assert learner.last_model.emission.means[1, 0] == pytest.approx(60.0, abs=3.0)
+
+
+def test_a_dead_state_keeps_its_covariance_while_the_scale_of_the_data_grows():
+    start = HMM(
+        [0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], Gaussian("full", means=[[0, 0], [1e6, 1e6]], covars=[np.eye(2)] * 2)
+    )
+    X = np.random.default_rng(10).normal(size=(20_000, 2))
+    model = learned(start, X * 1e-3, X * 1e8, step=Constant(0.01)).last_model
+    np.testing.assert_array_equal(model.emission.covars[1], np.eye(2))
 
 
 @pytest.mark.parametrize("X", [[], np.empty((0, 1))])

@@ -59,13 +59,20 @@ def test_fast_decay_is_warned_about_with_the_reason_of_the_paper(alpha):
         lambda: Constant(0.0),
         lambda: Constant(1.1),
         lambda: TwoPhase(n0=-1),
+        lambda: TwoPhase(n0=np.nan),
         lambda: TwoPhase(first=0),
         lambda: TwoPhase(scale=2),
         lambda: Learner(models.paper_start(), step=0.1),
         lambda: Learner(models.paper_start(), step="fast"),
         lambda: Learner(models.paper_start(), averaging="never"),
         lambda: Learner(models.paper_start(), averaging=Polyak(-1)),
+        lambda: Learner(models.paper_start(), averaging=Polyak(np.nan)),
+        lambda: Learner(models.paper_start(), averaging=Polyak("a")),
+        lambda: Learner(models.paper_start(), averaging=Polyak(2**70)),
         lambda: Learner(models.paper_start(), n_min=-1),
+        lambda: Learner(models.paper_start(), n_min="20"),
+        lambda: Learner(models.paper_start(), n_min=2.7),
+        lambda: Learner(models.paper_start(), update_every=np.inf),
         lambda: Learner(models.paper_start(), n_min=np.nan),
         lambda: Learner(models.paper_start(), update_every=0),
         lambda: Learner(models.paper_start(), update_every=1.5),
@@ -102,3 +109,15 @@ def test_without_averaging_the_raw_iterate_is_reported():
     learner = Learner(models.paper_start(), averaging=None)
     learner.learn(models.paper_model().sample(300, 2)[0])
     np.testing.assert_array_equal(models.values(learner.model), models.values(learner.last_model))
+
+
+def test_a_schedule_of_a_users_own_may_derive_from_a_built_in_one():
+    class Slow(Power):
+        def __call__(self, n):
+            return 0.1
+
+    X = models.paper_model().sample(300, 5)[0]
+    a, b = Learner(models.paper_start(), step=Slow()), Learner(models.paper_start(), step=lambda n: 0.1)
+    a.learn(X)
+    b.learn(X)
+    np.testing.assert_array_equal(a.vector, b.vector)

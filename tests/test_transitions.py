@@ -4,9 +4,29 @@ import models
 import numpy as np
 import pytest
 
-from hmmstream import HMM, Full, Gaussian, Independent, Learner, Masked, Tied
+from hmmstream import HMM, Constant, Full, Gaussian, Independent, Learner, Masked, Poisson, Polyak, Tied
 
 TWO = models.paper_model().emission
+
+
+def structure_matrix(structure):
+    """Transitions that are all equally likely, where possible."""
+    possible = structure.cells(3).groups.reshape(3, 3) >= 0
+    return possible / possible.sum(axis=1, keepdims=True)
+
+
+class Ring(Tied):
+    """A structure of a user's own: one probability for each number of steps forward."""
+
+    def __init__(self, n_steps):
+        self.n_steps = n_steps
+
+    def groups(self, n_components):
+        forward = (np.arange(n_components) - np.arange(n_components)[:, None]) % n_components
+        return np.where(forward <= self.n_steps, forward, -1)
+
+    def __repr__(self):
+        return "Ring()"
 
 
 def test_structures_are_compared_by_what_they_say():
@@ -14,6 +34,8 @@ def test_structures_are_compared_by_what_they_say():
     assert Masked.banded(3) == Masked(np.tri(3, k=1) * np.tri(3, k=1).T)
     assert Masked.banded(3) != Masked.banded(4)
     assert Full() != Independent()
+    assert Ring(1) == Ring(1)
+    assert Ring(1) != Ring(2)
 
 
 def test_left_right_with_limited_jumps():
@@ -31,13 +53,8 @@ def test_left_right_with_limited_jumps():
 )
 def test_the_number_of_groups_is_the_number_of_statistics(structure, n_groups):
     assert structure.cells(3).n_groups == n_groups
-    learner = Learner(HMM([1, 0, 0], models.STRUCTURES["tied"][1], models.FAMILIES["poisson"]))
-    assert learner.state.rho.shape == (3, 9 + 3 * 2)
-
-
-def test_a_tied_chain_keeps_one_row_of_rho_a_parameter():
-    learner = Learner(models.make("poisson", "tied"))
-    assert learner.state.rho.shape == (3, 2 + 3 * 2)
+    equal = HMM([1, 0, 0], structure_matrix(structure), models.FAMILIES["poisson"], structure)
+    assert Learner(equal).state.rho.shape == (3, n_groups + 3 * 2)
 
 
 @pytest.mark.parametrize(
@@ -48,6 +65,7 @@ def test_a_tied_chain_keeps_one_row_of_rho_a_parameter():
         (lambda: Tied([[0, 1, 2], [0, 0, 1], [3, 4, 5]]).cells(3), "same groups"),
         (lambda: Tied([[0, 1], [-1, -1]]).cells(2), "no transition out of state 1"),
         (lambda: Masked([[True, False]]), "square matrix"),
+        (lambda: Masked([["0", "1"], ["1", "0"]]), "of booleans"),
         (lambda: Masked(np.eye(3)).cells(2), "describes 3 states, the model has 2"),
         (lambda: HMM([1, 0], [[0.9, 0.1], [0, 1]], TWO, Masked(np.eye(2))), r"\[0, 1\] is 0.1, but Masked"),
         (lambda: HMM([1, 0], [[0.9, 0.1], [0, 1]], TWO, "independent"), "must be equal"),
@@ -93,3 +111,30 @@ def test_groups_that_appear_several_times_in_a_row_share_their_probability():
     transmat = learner.last_model.transmat
     assert np.ptp(np.diag(transmat)) == 0.0
     assert np.ptp(transmat[~np.eye(3, dtype=bool)]) == 0.0
+
+
+@pytest.mark.parametrize(
+    "structure",
+    [Independent(), Ring(2), Tied([[0, 1, 2, 2], [1, 0, 2, 2], [5, 5, 3, 4], [5, 5, 4, 3]])],
+    ids=["independent", "ring", "two-classes"],
+)
+@pytest.mark.parametrize("averaging", ["auto", Polyak(5)], ids=["auto", "polyak"])
+def test_rows_that_share_groups_stay_together_while_a_state_dies_and_comes_back(structure, averaging):
+    cells = structure.cells(4)
+    weight = cells.shares * (cells.groups >= 0)
+    transmat = weight.reshape(4, 4) / weight.reshape(4, 4).sum(axis=1, keepdims=True)
+    start = HMM([0.25] * 4, transmat, Gaussian("tied", means=[0.0, 3.0, 6.0, 500.0], covars=1.0), structure)
+    learner = Learner(start, step=Constant(0.05), averaging=averaging)
+    rng = np.random.default_rng(9)
+    for level in (0.0, 3.0, 500.0, 6.0):
+        learner.learn(level + rng.normal(size=2000), lengths=[500] * 4)
+        for model in (learner.model, learner.last_model):  # refused, were the rows not equal
+            np.testing.assert_allclose(model.transmat.sum(axis=1), 1.0, atol=1e-12)
+
+
+def test_a_structure_of_a_users_own_is_learned():
+    truth = HMM([1, 0, 0], [[0.9, 0.1, 0], [0, 0.9, 0.1], [0.1, 0, 0.9]], Poisson([1, 10, 30]), Ring(1))
+    start = HMM([1, 0, 0], [[0.6, 0.4, 0], [0, 0.6, 0.4], [0.4, 0, 0.6]], Poisson([2, 12, 25]), Ring(1))
+    learner = Learner(start)
+    learner.learn(truth.sample(20_000, 4)[0])
+    np.testing.assert_allclose(learner.model.transmat, truth.transmat, atol=0.01)  # 5 standard errors

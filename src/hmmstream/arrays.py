@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -9,6 +10,11 @@ from numpy.typing import ArrayLike, NDArray
 
 FloatArray: TypeAlias = NDArray[np.float64]
 IntArray: TypeAlias = NDArray[np.int64]
+
+
+def is_integer(value: Any) -> bool:
+    """Whether ``value`` is a whole number, of Python or of NumPy."""
+    return isinstance(value, Integral)
 
 
 def frozen(values: ArrayLike, name: str) -> FloatArray:
@@ -20,14 +26,20 @@ def frozen(values: ArrayLike, name: str) -> FloatArray:
     return array
 
 
+def thresholds(probabilities: FloatArray) -> FloatArray:
+    """Cumulative probabilities: a uniform number falls between two of them. What has probability 0 is never drawn."""
+    cumulative = np.cumsum(probabilities, axis=-1)
+    return np.asarray(cumulative / cumulative[..., -1:])
+
+
 def observations(X: ArrayLike, n_features: int) -> FloatArray:
     """``X`` as a C-ordered float64 matrix of shape (n, n_features). A vector is one feature; masked is missing."""
-    matrix: Any = np.ma.asarray(X, dtype=np.float64).filled(np.nan) if np.ma.isMaskedArray(X) else np.asarray(X)
-    if matrix.dtype == object:
-        try:
+    try:
+        matrix: Any = np.ma.asarray(X, dtype=np.float64).filled(np.nan) if np.ma.isMaskedArray(X) else np.asarray(X)
+        if matrix.dtype == object:
             matrix = matrix.astype(np.float64)
-        except (TypeError, ValueError, OverflowError) as error:
-            raise ValueError(f"X must hold numbers (NaN where missing): {error}") from None
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueError(f"X must hold numbers (NaN where missing): {error}") from None
     if matrix.dtype.kind not in "fiub":
         raise ValueError(f"X must hold real numbers (NaN where missing), got an array of {matrix.dtype}")
     if matrix.ndim == 1:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple, TypeAlias
 
+from hmmstream.arrays import is_integer
+
 
 class Polyak(NamedTuple):
     """Polyak–Ruppert averaging: the mean of all parameter estimates after observation ``start``."""
@@ -23,7 +25,7 @@ def resolve(averaging: Averaging | str) -> Averaging:
     if averaging == "auto":
         return StatisticAverage()
     if averaging is None or isinstance(averaging, Polyak | StatisticAverage):
-        if isinstance(averaging, Polyak) and averaging.start < 0:
-            raise ValueError(f"averaging cannot start before the first observation, got {averaging!r}")
+        if isinstance(averaging, Polyak) and not (is_integer(averaging.start) and 0 <= averaging.start < 2**63):
+            raise ValueError(f"averaging must start at an observation 0, 1, …, got {averaging!r}")
         return averaging
     raise ValueError(f"averaging must be 'auto', None, Polyak(start=...) or StatisticAverage(), got {averaging!r}")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from hmmstream import averaging as averages
-from hmmstream.arrays import FloatArray, IntArray, observations
+from hmmstream.arrays import FloatArray, IntArray, is_integer, observations
 from hmmstream.averaging import Averaging, Polyak, StatisticAverage
 from hmmstream.model import HMM
 from hmmstream.recursions import online
@@ -24,7 +25,7 @@ from hmmstream.recursions.state import (
     State,
     parts,
 )
-from hmmstream.schedule import Power, Schedule, Step, check_step, evaluate
+from hmmstream.schedule import Power, Step, check_step, evaluate, is_built_in
 
 NEVER = np.iinfo(np.int64).max
 NO_STARTS: IntArray = np.empty(0, dtype=np.int64)
@@ -78,28 +79,29 @@ class Learner:
     ) -> None:
         if not isinstance(start, HMM):
             raise ValueError(f"start must be an HMM with its values, got {start!r}")
-        if not n_min >= 0:
-            raise ValueError(f"n_min must not be negative, got {n_min!r}")
-        if update_every < 1 or update_every != int(update_every):
+        if n_min != math.inf and not (is_integer(n_min) and n_min >= 0):
+            raise ValueError(f"n_min must be an integer that is not negative, or math.inf, got {n_min!r}")
+        if not (is_integer(update_every) and update_every >= 1):
             raise ValueError(f"update_every must be a positive integer, got {update_every!r}")
         self.start = start
         self.step = Power(0.6) if step is None else step
         check_step(self.step)
         self.averaging = averages.resolve(averaging)
-        self.n_min = NEVER if n_min >= NEVER else int(n_min)
-        self.update_every = int(update_every)
-        self.frozen = False
+        self.n_min = int(min(n_min, NEVER))
+        self.update_every = int(min(update_every, NEVER))
         self._cells = start.transition.cells(start.n_components)
         theta = start.emission.theta()
         self._shape = Shape(start.n_components, self._cells.n_groups, theta.shape[1], start.emission.n_statistics)
         self._buffer = np.empty((1, start.n_features))
-        self._schedule = (self.step if isinstance(self.step, Schedule) else Power(0.6)).numbers()
+        self._step_is_built_in = is_built_in(self.step)
+        self._schedule = (self.step if is_built_in(self.step) else Power(0.6)).numbers()
         self._not_filtered = np.empty((0, start.n_components))
         self.reset()
         self._specialize()
 
     def reset(self) -> None:
         """Forget all that was learned and go back to the start."""
+        self.frozen = False
         self.vector = np.zeros(self._shape.size)
         state = self.state
         state.clock[LIKELIHOOD_FACTOR] = 1.0
@@ -113,7 +115,7 @@ class Learner:
     def learn(self, X: ArrayLike, lengths: ArrayLike | None = None) -> None:
         """Learn from the rows of ``X``, which continue the stream.
 
-        With ``lengths``, X is made of whole sequences of these lengths, each of which starts afresh.
+        With ``lengths``, X is made of whole sequences of these lengths: each starts afresh, and the last one has ended.
         """
         self._learn(X, lengths, self._not_filtered)
 
@@ -128,13 +130,15 @@ class Learner:
         """Learn from one observation: a number, or a sequence of n_features numbers."""
         buffer = self._buffer
         try:
+            if isinstance(x, (str, bytes)):
+                raise TypeError
             if self.start.n_features == 1:
                 buffer[0, 0] = x
             elif len(x) == self.start.n_features:
                 buffer[0] = x
             else:
                 raise ValueError
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             buffer[:] = observations(np.reshape(np.asarray(x), (1, -1)), self.start.n_features)
         self._run(buffer, NO_STARTS, self._not_filtered)
 
@@ -154,18 +158,21 @@ class Learner:
         matrix = observations(X, self.start.n_features)
         starts = NO_STARTS if lengths is None else _starts(lengths, len(matrix))
         self._run(matrix, starts, filtered)
+        if lengths is not None:
+            self.end_sequence()
 
     def _run(self, X: FloatArray, starts: IntArray, filtered: FloatArray) -> None:
         steps = NO_STEPS
-        if not isinstance(self.step, Schedule):
+        if not self._step_is_built_in:
             n = int(self.vector[TIME])
-            steps = evaluate(self.step, n, n + len(X))
+            steps = evaluate(self.step, n, n + len(X) - int(np.isnan(X).all(axis=1).sum()))
         refused = self._loop(
             self.start.emission,
             self._shape,
             self.vector,
             self._cells.groups,
             self._cells.shares,
+            self._cells.leaders,
             X,
             self._schedule,
             steps,
@@ -190,7 +197,7 @@ class Learner:
             self._average_kind = online.AVERAGE_STATISTIC
         elif isinstance(self.averaging, Polyak):
             self._average_kind, self._average_from = online.AVERAGE_PARAMETERS, self.averaging.start
-        kernel = (self.start.emission, self._shape, self.vector, self._cells.groups, self._cells.shares)
+        kernel = (self.start.emission, self._shape, self.vector, *self._cells[1:])
         data = (self._buffer, self._schedule, NO_STEPS, NO_STARTS, self._not_filtered)
         self._loop = specialize(online.learn, *kernel, *data, 0, 1, 0, 0)
 
@@ -244,7 +251,7 @@ class Learner:
         if isinstance(self.averaging, Polyak):
             return self._model(self.state.mean_transmat, self.state.mean_theta)
         vector = self.vector.copy()
-        online.maximize_average(self.start.emission, self._shape, vector, self._cells.groups, self._cells.shares)
+        online.maximize_average(self.start.emission, self._shape, vector, *self._cells[1:])
         state = parts(self._shape, vector)
         return self._model(state.transmat, state.theta)
 
@@ -269,6 +276,8 @@ class Learner:
 def _starts(lengths: ArrayLike, n: int) -> IntArray:
     """The rows at which sequences of these lengths begin."""
     sizes = np.asarray(lengths)
+    if sizes.size == n == 0:
+        return NO_STARTS
     if sizes.ndim != 1 or sizes.dtype.kind not in "iu" or (sizes <= 0).any() or sizes.sum() != n:
         raise ValueError(f"lengths must be positive integers that sum to the {n} rows of X, got {sizes.tolist()}")
     return np.cumsum(np.append(0, sizes[:-1])).astype(np.int64)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hmmstream import transitions
-from hmmstream.arrays import frozen
+from hmmstream.arrays import frozen, thresholds
 from hmmstream.emissions import Emission
 from hmmstream.transitions import Transition
 
@@ -50,7 +50,7 @@ class HMM:
         for name, values, shape in (("startprob", self.startprob, (m,)), ("transmat", self.transmat, (m, m))):
             if values.shape != shape:
                 raise ValueError(f"{name} must have shape {shape}, as the emission has {m} states, got {values.shape}")
-            if (values < 0.0).any() or not np.allclose(values.sum(axis=-1), 1.0, atol=1e-8):
+            if (values < 0.0).any() or not np.allclose(values.sum(axis=-1), 1.0, rtol=0.0, atol=1e-8):
                 raise ValueError(f"{name} must hold probabilities whose rows sum to 1, got {values.tolist()}")
         self.transition.check(self.transmat)
         self._complete = True
@@ -59,6 +59,12 @@ class HMM:
         if getattr(self, "_complete", False):
             raise AttributeError(f"an HMM never changes: make a new one with another {name}")
         super().__setattr__(name, value)
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"an HMM never changes: {name} cannot be deleted")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return HMM, (self.startprob, self.transmat, self.emission, self.transition)
 
     @property
     def n_components(self) -> int:
@@ -76,7 +82,7 @@ class HMM:
             raise ValueError(f"n must not be negative, got {n}")
         rng = np.random.default_rng(random_state)
         states = np.empty(n, dtype=np.int64)
-        row, moves = _thresholds(self.startprob), _thresholds(self.transmat)
+        row, moves = thresholds(self.startprob).tolist(), thresholds(self.transmat).tolist()
         for t, u in enumerate(rng.random(n).tolist()):
             states[t] = state = bisect_right(row, u)
             row = moves[state]
@@ -85,9 +91,3 @@ class HMM:
     def __repr__(self) -> str:
         structure = "" if self.transition == transitions.Full() else f", transition={self.transition!r}"
         return f"HMM({self.startprob.tolist()}, {self.transmat.tolist()}, {self.emission!r}{structure})"
-
-
-def _thresholds(probabilities: Any) -> Any:
-    """Cumulative probabilities for drawing by bisection; a state of probability 0 is never drawn."""
-    cumulative = np.cumsum(probabilities, axis=-1)
-    return (cumulative / cumulative[..., -1:]).tolist()

@@ -108,9 +108,11 @@ class OnlineHMM(BaseEstimator):
     def partial_fit(self, X: ArrayLike, y: Any = None, *, lengths: ArrayLike | None = None) -> Self:
         """Learn from the rows of ``X``, which continue the stream.
 
-        With ``lengths``, X is made of whole sequences of these lengths, each of which starts afresh.
+        With ``lengths``, X is made of whole sequences of these lengths: each starts afresh, and the last one has ended.
         """
-        self._started().learn(X, lengths)
+        learner = self._current()
+        learner.learn(X, lengths)
+        self._learner = learner
         return self
 
     def fit(self, X: ArrayLike, y: Any = None, *, lengths: ArrayLike | None = None) -> Self:
@@ -122,26 +124,33 @@ class OnlineHMM(BaseEstimator):
 
     def learn_one(self, x: Any) -> Self:
         """Learn from one observation: the fast lane."""
-        self._started().learn_one(x)
+        learner = self._current()
+        learner.learn_one(x)
+        self._learner = learner
         return self
 
     def follow(self, X: ArrayLike, y: Any = None, *, lengths: ArrayLike | None = None) -> FloatArray:
         """Learn from the rows of ``X`` and return each row's state probabilities as they stood at that row: (n, m)."""
-        return self._started().follow(X, lengths)
+        learner = self._current()
+        proba = learner.follow(X, lengths)
+        self._learner = learner
+        return proba
 
     def end_sequence(self) -> Self:
         """Say that the next observation starts a new, independent sequence."""
-        self._started().end_sequence()
+        self._fitted().end_sequence()
         return self
 
     def freeze(self) -> Self:
         """Hold the parameters: observations still move the filter and the statistic."""
-        self._started().freeze()
+        self._learner = self._current()
+        self._learner.freeze()
         return self
 
     def unfreeze(self) -> Self:
         """Let the parameters follow the statistic again."""
-        self._started().unfreeze()
+        self._learner = self._current()
+        self._learner.unfreeze()
         return self
 
     def reset(self) -> Self:
@@ -149,10 +158,9 @@ class OnlineHMM(BaseEstimator):
         self.__dict__.pop("_learner", None)
         return self
 
-    def _started(self) -> Learner:
-        if "_learner" not in self.__dict__:
-            self._learner = self._new_learner()
-        return self._learner
+    def _current(self) -> Learner:
+        """The learner at work, or a new one; whoever learns with it keeps it, unless that failed."""
+        return self.__dict__.get("_learner") or self._new_learner()
 
     def _new_learner(self) -> Learner:
         if self.engine not in ("auto", "dense"):
@@ -172,8 +180,12 @@ class OnlineHMM(BaseEstimator):
         default = {"n_components": 2, "emission": "gaussian"}
         if self.n_components not in (default["n_components"], start.n_components):
             raise ValueError(f"n_components is {self.n_components}, but init has {start.n_components} states")
-        family = type(self.emission) if isinstance(self.emission, Emission) else FAMILIES.get(self.emission)
-        if self.emission != default["emission"] and family is not type(start.emission):
+        if isinstance(self.emission, Emission):
+            agrees = type(self.emission) is type(start.emission)
+            agrees = agrees and self.emission.specification == start.emission.specification
+        else:
+            agrees = self.emission == default["emission"] or FAMILIES.get(self.emission) is type(start.emission)
+        if not agrees:
             raise ValueError(f"emission is {self.emission!r}, but init has {start.emission!r}")
         structure = transitions.resolve(self.transition)
         if structure in (Full(), start.transition):

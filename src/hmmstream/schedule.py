@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
 
@@ -100,7 +100,7 @@ class TwoPhase(Schedule):
     """
 
     def __init__(self, n0: int = 10_000, first: float = 0.01, scale: float = 0.5, as_printed: bool = False) -> None:
-        if n0 < 0 or not 0.0 < first <= 1.0 or not 0.0 < scale <= 1.0:
+        if not n0 >= 0 or not 0.0 < first <= 1.0 or not 0.0 < scale <= 1.0:
             raise ValueError(f"need n0 >= 0 and first and scale in (0, 1], got {n0!r}, {first!r} and {scale!r}")
         super().__init__(n0=n0, first=first, scale=scale, alpha=1.0, cap=1.0 if as_printed else first)
         self.n0 = n0
@@ -116,6 +116,11 @@ def _warn_of_fast_decay(schedule: Schedule) -> None:
         "Power(0.6) is a good choice, with averaging for accuracy.",
         stacklevel=3,
     )
+
+
+def is_built_in(step: Any) -> TypeGuard[Schedule]:
+    """Whether the compiled loop can evaluate ``step`` by itself."""
+    return isinstance(step, Schedule) and type(step).__call__ is Schedule.__call__
 
 
 def check_step(step: Any) -> None:

@@ -24,6 +24,7 @@ class Cells(NamedTuple):
     n_groups: int
     groups: IntArray  # (m * m,): the group of each cell, or -1
     shares: FloatArray  # (m * m,): 1 / (number of cells of that group in its row)
+    leaders: IntArray  # (m,): the first row that is made of the same groups
 
 
 class Transition(ABC):
@@ -42,15 +43,17 @@ class Transition(ABC):
         impossible = labels < 0
         numbers = np.where(impossible, IMPOSSIBLE, np.cumsum(~impossible) - 1)
         flat = numbers[flat.reshape(groups.shape)]
-        compositions: dict[int, dict[int, int]] = {}
+        leader_of: dict[int, int] = {}
+        compositions: list[dict[int, int]] = []
         shares = np.zeros(groups.shape)
         for i, row in enumerate(flat):
             members, counts = np.unique(row[row >= 0], return_counts=True)
             if not len(members):
                 raise ValueError(f"{self!r}: no transition out of state {i} is possible")
             composition = dict(zip(members.tolist(), counts.tolist(), strict=True))
+            compositions.append(composition)
             for group in composition:
-                if compositions.setdefault(group, composition) != composition:
+                if compositions[leader_of.setdefault(group, i)] != composition:
                     raise ValueError(
                         f"{self!r}: row {i} shares a group with another row, but does not hold the same groups "
                         "equally often: the M-step would not be explicit; give the row groups of its own"
@@ -58,8 +61,9 @@ class Transition(ABC):
             for j, group in enumerate(row):
                 if group >= 0:
                     shares[i, j] = 1.0 / composition[group]
+        leaders = np.array([leader_of[next(iter(composition))] for composition in compositions], dtype=np.int64)
         n_groups = int(flat.max()) + 1
-        return Cells(n_groups, np.ascontiguousarray(flat.ravel(), dtype=np.int64), shares.ravel())
+        return Cells(n_groups, np.ascontiguousarray(flat.ravel(), dtype=np.int64), shares.ravel(), leaders)
 
     def check(self, transmat: FloatArray) -> None:
         """Raise ValueError if ``transmat`` does not have this structure."""
@@ -72,10 +76,10 @@ class Transition(ABC):
                 raise ValueError(f"{self!r}: transmat must be equal where the structure is, got {values.tolist()}")
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and repr(self) == repr(other)
+        return type(self) is type(other) and all(np.array_equal(a, vars(other)[k]) for k, a in vars(self).items())
 
     def __hash__(self) -> int:
-        return hash(repr(self))
+        return hash(type(self))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
@@ -143,9 +147,10 @@ class Masked(Transition):
     """
 
     def __init__(self, mask: ArrayLike) -> None:
-        self.mask: Any = np.array(mask, dtype=bool)
-        if self.mask.ndim != 2 or self.mask.shape[0] != self.mask.shape[1]:
-            raise ValueError(f"mask must be a square matrix, got shape {self.mask.shape}")
+        table = np.asarray(mask)
+        if table.ndim != 2 or table.shape[0] != table.shape[1] or table.dtype.kind not in "biuf":
+            raise ValueError(f"mask must be a square matrix of booleans, got {table.tolist()}")
+        self.mask: Any = table.astype(bool)
         self.mask.setflags(write=False)
 
     @classmethod

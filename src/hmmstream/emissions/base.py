@@ -7,6 +7,7 @@ matrix with one row a state: first the parameters, then whatever the family cach
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from copy import copy
 from math import isnan
 from typing import Any, ClassVar, Self
 
@@ -70,6 +71,11 @@ class Emission(Compilable, ABC):
         """Whether this is a complete distribution rather than a specification."""
         return self.n_components > 0
 
+    @property
+    def specification(self) -> tuple[Any, ...]:
+        """What is fixed besides the class and the values, such as the kind of covariance."""
+        return ()
+
     @abstractmethod
     def rows(self) -> FloatArray:
         """The values as a matrix of shape (n_components, n_parameters): the first columns of ``theta``."""
@@ -93,6 +99,12 @@ class Emission(Compilable, ABC):
     def uncentred(self, theta: FloatArray, statistic: FloatArray) -> FloatArray:
         """The statistic as the paper writes it: the same numbers, unless the family measures from a moving centre."""
         return statistic.copy()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        for name in self.value_names:
+            if self.has_values:
+                getattr(self, name).setflags(write=False)  # pickles and deep copies forget it
 
     def __repr__(self) -> str:
         values = ", ".join(f"{name}={getattr(self, name).tolist()}" for name in self.value_names if self.has_values)
@@ -188,7 +200,10 @@ class IndependentFeatures(Emission):
 
     def with_rows(self, rows: FloatArray) -> Self:
         cube = rows.reshape(len(rows), -1, self.n_feature_parameters)
-        return type(self)(**{name: cube[:, :, at] for at, name in enumerate(self.value_names)})
+        other = copy(self)
+        for at, name in enumerate(self.value_names):
+            setattr(other, name, frozen(cube[:, :, at], name))
+        return other
 
     @abstractmethod
     def feature_log_density(self, theta: FloatArray, y: float) -> float:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hmmstream.arrays import FloatArray, frozen
+from hmmstream.arrays import FloatArray, frozen, thresholds
 from hmmstream.emissions.base import RARE, Emission
 
 
@@ -40,13 +40,17 @@ class Categorical(Emission):
                 raise ValueError(f"probs must have shape (states, categories), got {np.shape(probs)}")
             if n_categories not in (None, self.probs.shape[1]):
                 raise ValueError(f"probs have {self.probs.shape[1]} columns, but n_categories is {n_categories}")
-            if (self.probs < 0.0).any() or not np.allclose(self.probs.sum(axis=1), 1.0, atol=1e-8):
+            if (self.probs < 0.0).any() or not np.allclose(self.probs.sum(axis=1), 1.0, rtol=0.0, atol=1e-8):
                 raise ValueError(f"each row of probs must be probabilities that sum to 1, got {self.probs.tolist()}")
             self.n_components, n_categories = self.probs.shape
         if n_categories is None or n_categories < 1:
             raise ValueError(f"n_categories must be a positive integer, got {n_categories}")
         self.n_categories = self.n_parameters = n_categories
         self.n_statistics = 1 + n_categories
+
+    @property
+    def specification(self) -> tuple[Any, ...]:
+        return (self.n_categories,)
 
     @property
     def domain(self) -> str:  # type: ignore[override]
@@ -61,9 +65,7 @@ class Categorical(Emission):
         return other
 
     def sample(self, states: Any, rng: np.random.Generator) -> Any:
-        cumulative = np.cumsum(self.probs, axis=1)
-        cumulative[:, -1] = 1.0
-        return (rng.random((len(states), 1)) >= cumulative[states]).sum(axis=1, keepdims=True)
+        return (rng.random((len(states), 1)) >= thresholds(self.probs)[states]).sum(axis=1, keepdims=True)
 
     def accepts(self, value: float) -> bool:
         return 0.0 <= value < self.n_categories and value == np.floor(value)

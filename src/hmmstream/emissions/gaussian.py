@@ -23,6 +23,7 @@ Covariance = Literal["full", "diag", "spherical", "tied"]
 RELATIVE_FLOOR = 1e-12  # of the overall variance: a standard deviation of 1e-6 of that of the data
 ROUNDING = 4.0 * np.finfo(np.float64).eps  # of the mean: below this, differences of data are rounding errors
 SMALLEST_VARIANCE = 1e-250
+LARGEST_MEAN = 1e150  # its square is finite
 LARGEST_CORRELATION = 1.0 - 1e-9  # between two features: what is left of the second given the first is not zero
 
 
@@ -100,22 +101,28 @@ class Gaussian(Emission):
         self.floor = self.centre + d
         self.n_cached = self.floor + d - self.n_parameters
         self.n_statistics = 1 + d + (d * (d + 1) // 2 if self.is_dense else d)
-        self._check_covars()
+        self._check_values()
 
-    def _check_covars(self) -> None:
+    def _check_values(self) -> None:
+        if abs(self.means).max() > LARGEST_MEAN:
+            raise ValueError(f"means must not be larger than {LARGEST_MEAN:g}, got {self.means.tolist()}")
+        variances = self.covars
         if self.covariance in ("full", "tied"):
             matrices = self.covars.reshape(-1, self.n_features, self.n_features)
-            if not np.allclose(matrices, matrices.transpose(0, 2, 1)):
-                raise ValueError("covars must be symmetric matrices")
-            scale = np.sqrt(np.maximum(np.diagonal(matrices, axis1=1, axis2=2), SMALLEST_VARIANCE))
+            variances = np.diagonal(matrices, axis1=1, axis2=2)
+        positive = bool((variances >= SMALLEST_VARIANCE).all() and (variances <= 1.0 / SMALLEST_VARIANCE).all())
+        if positive and self.covariance in ("full", "tied"):
+            scale = np.sqrt(variances)
             correlations = matrices / scale[:, :, np.newaxis] / scale[:, np.newaxis, :]
-            smallest = np.linalg.eigvalsh(correlations).min(axis=1)
-        else:
-            smallest = self.covars.reshape(len(self.covars), -1).min(axis=1)
-        for at, value in enumerate(smallest):
-            if value <= 0.0:
-                where = "" if self.is_tied else f" of state {at}"
-                raise ValueError(f"the covariance{where} must be positive definite, got {self.covars.tolist()}")
+            if not np.allclose(correlations, correlations.transpose(0, 2, 1), rtol=0.0, atol=1e-8):
+                raise ValueError("covars must be symmetric matrices")
+            positive = bool((np.linalg.eigvalsh(correlations) > 0.0).all())
+        if not positive:
+            raise ValueError(f"each covariance must be positive definite, got {self.covars.tolist()}")
+
+    @property
+    def specification(self) -> tuple[Any, ...]:
+        return (self.covariance,)
 
     def rows(self) -> FloatArray:
         covars = np.tile(self.covars, (self.n_components, 1, 1)) if self.is_tied else self.covars
@@ -156,7 +163,7 @@ class Gaussian(Emission):
 
     def __repr__(self) -> str:
         values = f", means={self.means.tolist()}, covars={self.covars.tolist()}" if self.has_values else ""
-        return f"Gaussian({self.covariance!r}{values})"
+        return f"{type(self).__name__}({self.covariance!r}{values})"
 
     # --- compiled ---------------------------------------------------------------------------------------------------
 
@@ -249,7 +256,8 @@ class Gaussian(Emission):
         for a in range(d):  # for the next M-step: nothing then has to wait for it
             floor = self.variance_floor(S, theta, per_visit, 1.0 / weight, a)
             for i in range(self.n_components):
-                theta[i, self.floor + a] = floor
+                if self.is_tied or alive[i] > 0.0:
+                    theta[i, self.floor + a] = floor
 
     def variance_floor(
         self, S: FloatArray, theta: FloatArray, per_visit: FloatArray, per_weight: float, a: int

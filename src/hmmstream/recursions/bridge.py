@@ -14,7 +14,7 @@ import inspect
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import CodeType
+from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any
 
 from numba import njit, typeof, types
@@ -77,7 +77,7 @@ class CompilableType(types.Opaque):
 
 
 _CLASSES: dict[str, type[Compilable]] = {}
-_METHODS: set[str] = set()
+_METHODS: dict[str, int] = {}  # and how many arguments they take
 
 register_model(CompilableType)(models.OpaqueModel)
 
@@ -110,25 +110,44 @@ def _digest(cls: type[Compilable]) -> str:
                 file = getattr(sys.modules.get(base.__module__), "__file__", None)
                 if file is not None and Path(file).is_file():
                     digest.update(Path(file).read_bytes())
-                for _, method in inspect.getmembers(base, inspect.isfunction):  # all there is in a notebook
-                    _digest_code(digest, method.__code__)
+                for _, method in sorted(inspect.getmembers(base, inspect.isfunction)):
+                    _digest_value(digest, method, set())
         _DIGESTS[cls] = digest.hexdigest()[:16]
     return _DIGESTS[cls]
 
 
-def _digest_code(digest: Any, code: CodeType) -> None:
-    digest.update(code.co_code + repr(code.co_names).encode())
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            _digest_code(digest, constant)
-        else:
-            digest.update(repr(constant).encode())
+def _digest_value(digest: Any, value: Any, seen: set[int]) -> None:
+    """Take in a function with all that it refers to. A session without files, and closures, have no other source."""
+    value = getattr(value, "py_func", value)  # of a function compiled by numba
+    if id(value) in seen:
+        return
+    seen.add(id(value))
+    if isinstance(value, FunctionType):
+        variables = inspect.getclosurevars(value)
+        _digest_value(digest, value.__code__, seen)
+        for part in (value.__defaults__, variables.nonlocals, variables.globals):
+            _digest_value(digest, part, seen)
+    elif isinstance(value, CodeType):
+        digest.update(value.co_code + repr(value.co_names).encode())
+        _digest_value(digest, value.co_consts, seen)
+    elif isinstance(value, dict):
+        _digest_value(digest, tuple(value.items()), seen)
+    elif isinstance(value, tuple):
+        for part in value:
+            _digest_value(digest, part, seen)
+    elif isinstance(value, type | ModuleType | BuiltinFunctionType):
+        digest.update(value.__name__.encode())
+    else:
+        digest.update(repr(value).encode())
 
 
 def _make_callable(name: str, signature: inspect.Signature) -> None:
+    n_arguments = len(signature.parameters)
     if name in _METHODS:
+        if _METHODS[name] != n_arguments:
+            raise TypeError(f"{name} takes another number of arguments in another family: give this one another name")
         return
-    _METHODS.add(name)
+    _METHODS[name] = n_arguments
 
     def method(self: CompilableType, *arguments: Any) -> Any:
         return getattr(_CLASSES[self.name], name)

@@ -25,9 +25,12 @@ from hmmstream.recursions.state import (
 )
 
 LARGEST = 1e150  # of an observation; what is larger is taken for this, so that its square is finite
+LARGEST_STATISTIC = 1e300
 UNREACHABLE = 1e-250  # a predicted probability below this is 0: its reciprocal would overflow
 UNDERFLOW = 1e-50  # of the pending likelihood factor
-REVIVAL = 5.0  # observations' worth of weight, or half of all weight, before a dead state is estimated again
+EXTINCT = 1e-40  # smallest probability of a possible transition; what has not been seen for long can happen again
+REVIVAL = 5.0  # visits before a state that had died is estimated again
+RECENTRE_EVERY = 64  # observations; and at n = 1, 2, 4, …, 32
 
 BLOCK = 64  # step sizes are computed in blocks: those of n // BLOCK = 0, 1, …
 
@@ -42,6 +45,7 @@ def learn(
     vector: FloatArray,
     groups: IntArray,
     shares: FloatArray,
+    leaders: IntArray,
     X: FloatArray,
     schedule: FloatArray,
     steps: FloatArray,
@@ -68,6 +72,7 @@ def learn(
     state = compiled_parts(shape, vector)
     groups = view(groups, 0, (shape.n_cells,))  # views are passed on without counting references
     shares = view(shares, 0, (shape.n_cells,))
+    leaders = view(leaders, 0, (m,))
     y = workspace(emission.n_features)
     block = workspace(BLOCK)
     first = int(state.clock[TIME])
@@ -89,9 +94,12 @@ def learn(
         advance(emission, shape, state, groups, y, 0.0 if missing else gamma)
         if not missing:
             if n > n_min and (update_every == 1 or n % update_every == 0):
-                maximize(emission, shape, state, groups, shares, gamma)
-                average(shape, state, n, averaging, average_from)
-            if emission.is_centred and n & (n - 1) == 0:
+                maximize(emission, shape, state, groups, shares, leaders)
+                if averaging == AVERAGE_STATISTIC:
+                    average_statistic(shape, state)
+            if averaging == AVERAGE_PARAMETERS and n > average_from:
+                average_parameters(shape, state)
+            if emission.is_centred and (n % RECENTRE_EVERY == 0 or n & (n - 1) == 0):
                 recentre(emission, shape, state)
             state.clock[TIME] = n + 1.0
         if len(filtered) > 0:
@@ -101,14 +109,16 @@ def learn(
 
 
 @compiled
-def maximize_average(emission: Any, shape: Any, vector: FloatArray, groups: IntArray, shares: FloatArray) -> None:
+def maximize_average(
+    emission: Any, shape: Any, vector: FloatArray, groups: IntArray, shares: FloatArray, leaders: IntArray
+) -> None:
     """Replace S by its average and take one M-step: what ``averaging="auto"`` reports."""
     state = compiled_parts(shape, vector)
     for c in range(shape.n_rows):
         state.S[c] = state.mean_S[c]
     for i in range(shape.n_states):
         state.alive[i] = 1.0
-    maximize(emission, shape, state, groups, shares, 0.0)
+    maximize(emission, shape, state, groups, shares, leaders)
 
 
 @inlined
@@ -150,10 +160,23 @@ def advance(emission: Any, shape: Any, state: State, groups: IntArray, y: FloatA
             for i in range(m):
                 r[i, k] = state.phi[i]
         state.clock[IN_SEQUENCE] = 1.0
-    for i in range(m):
-        emission.statistic(state.theta[i], y, s[i])
+    compute_statistic(emission, shape, state, y, s)
     update_filter(emission, shape, state, predicted, y)
     update_statistic(shape, state, groups, r, s, gamma, moved)
+
+
+@inlined
+def compute_statistic(emission: Any, shape: Any, state: State, y: FloatArray, s: FloatArray) -> None:
+    """The statistic of ``y`` in each state, always finite: what a family lets overflow is cut off."""
+    total = 0.0
+    for i in range(shape.n_states):
+        emission.statistic(state.theta[i], y, s[i])
+        for a in range(shape.n_statistics):
+            total += s[i, a]
+    if not -inf < total < inf:
+        for i in range(shape.n_states):
+            for a in range(shape.n_statistics):
+                s[i, a] = min(max(s[i, a], -LARGEST_STATISTIC), LARGEST_STATISTIC) if s[i, a] == s[i, a] else 0.0
 
 
 @inlined
@@ -243,40 +266,46 @@ def update_statistic(
 
 
 @inlined
-def maximize(emission: Any, shape: Any, state: State, groups: IntArray, shares: FloatArray, gamma: float) -> None:
+def maximize(emission: Any, shape: Any, state: State, groups: IntArray, shares: FloatArray, leaders: IntArray) -> None:
     """M-step. A state that has died keeps its parameters until it has been visited again for a while."""
     m, p = shape.n_states, shape.n_statistics
     S = view(state.S, shape.n_groups, (m, p))
     total = 0.0
     for i in range(m):
         total += S[i, 0]
-        state.alive[i] = 1.0 if S[i, 0] > least_weight(state.alive[i], gamma) else 0.0
+        if state.alive[i] > 0.0:
+            if S[i, 0] <= DEAD:
+                state.alive[i] = 0.0
+        else:  # minus the number of visits since it died
+            state.alive[i] -= state.phi[i]
+            if state.alive[i] <= -REVIVAL and S[i, 0] > DEAD:
+                state.alive[i] = 1.0
     if total > DEAD:
-        maximize_transitions(shape, state, groups, shares, gamma)
+        maximize_transitions(shape, state, groups, shares, leaders)
         emission.maximize(S, state.alive, state.theta)
         emission.prepare(state.theta)
 
 
 @inlined
-def least_weight(alive: float, gamma: float) -> float:
-    """The share of the statistic below which a state's parameters stay as they are."""
-    return DEAD if alive > 0.0 else max(DEAD, min(REVIVAL * gamma, 0.5))
-
-
-@inlined
-def maximize_transitions(shape: Any, state: State, groups: IntArray, shares: FloatArray, gamma: float) -> None:
+def maximize_transitions(shape: Any, state: State, groups: IntArray, shares: FloatArray, leaders: IntArray) -> None:
     """Rows of the transition matrix from the expected transitions; what is possible never becomes impossible."""
     m = shape.n_states
+    awake = workspace(shape.n_states)  # rows made of the same groups stay as they are together, or not at all
+    for i in range(m):
+        awake[i] = 0.0
+    for i in range(m):
+        awake[leaders[i]] = max(awake[leaders[i]], state.alive[i])
     for i in range(m):
         total = 0.0
         for j in range(m):
             if groups[i * m + j] >= 0:
                 total += state.S[groups[i * m + j]] * shares[i * m + j]
-        if total > least_weight(state.alive[i], gamma):
+        if awake[leaders[i]] > 0.0 and total > DEAD:
             norm = 0.0
             for j in range(m):
                 if groups[i * m + j] >= 0:
-                    state.transmat[i, j] = max(state.S[groups[i * m + j]] * shares[i * m + j], RARE * total)
+                    least = total * (EXTINCT if state.alive[j] > 0.0 else RARE)  # the dead must be able to return
+                    state.transmat[i, j] = max(state.S[groups[i * m + j]] * shares[i * m + j], least)
                     norm += state.transmat[i, j]
             scale = 1.0 / norm
             for j in range(m):
@@ -284,22 +313,24 @@ def maximize_transitions(shape: Any, state: State, groups: IntArray, shares: Flo
 
 
 @inlined
-def average(shape: Any, state: State, n: int, averaging: int, average_from: int) -> None:
-    """Bring the average that is reported up to date after an M-step."""
-    m = shape.n_states
-    if averaging == AVERAGE_STATISTIC:
-        state.clock[N_AVERAGED] += 1.0
-        weight = 2.0 / (state.clock[N_AVERAGED] + 1.0)  # the j-th S of all has weight proportional to j
-        for c in range(shape.n_rows):
-            state.mean_S[c] += weight * (state.S[c] - state.mean_S[c])
-    elif averaging == AVERAGE_PARAMETERS and n > average_from:
-        state.clock[N_AVERAGED] += 1.0
-        weight = 1.0 / state.clock[N_AVERAGED]
-        for i in range(m):
-            for j in range(m):
-                state.mean_transmat[i, j] += weight * (state.transmat[i, j] - state.mean_transmat[i, j])
-            for a in range(shape.width):
-                state.mean_theta[i, a] += weight * (state.theta[i, a] - state.mean_theta[i, a])
+def average_statistic(shape: Any, state: State) -> None:
+    """Bring the average of S up to date: the j-th S of all has a weight proportional to j."""
+    state.clock[N_AVERAGED] += 1.0
+    weight = 2.0 / (state.clock[N_AVERAGED] + 1.0)
+    for c in range(shape.n_rows):
+        state.mean_S[c] += weight * (state.S[c] - state.mean_S[c])
+
+
+@inlined
+def average_parameters(shape: Any, state: State) -> None:
+    """Bring the average of the parameters up to date."""
+    state.clock[N_AVERAGED] += 1.0
+    weight = 1.0 / state.clock[N_AVERAGED]
+    for i in range(shape.n_states):
+        for j in range(shape.n_states):
+            state.mean_transmat[i, j] += weight * (state.transmat[i, j] - state.mean_transmat[i, j])
+        for a in range(shape.width):
+            state.mean_theta[i, a] += weight * (state.theta[i, a] - state.mean_theta[i, a])
 
 
 @inlined

@@ -56,7 +56,7 @@ class State(NamedTuple):
     clock: FloatArray
     startprob: FloatArray  # (m,)
     phi: FloatArray  # (m,) the filter
-    alive: FloatArray  # (m,) 1, or 0 for a state that has died
+    alive: FloatArray  # (m,) 1, or for a state that has died minus the number of visits since
     transmat: FloatArray  # (m, m)
     mean_transmat: FloatArray  # (m, m) Polyak average
     theta: FloatArray  # (m, width) emission parameters
