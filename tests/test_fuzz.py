@@ -65,7 +65,7 @@ def into_domain(name, X, emission):
 
 
 @pytest.mark.parametrize("name", sorted(STARTS))
-@settings(deadline=None, max_examples=250)
+@settings(max_examples=max(250, settings().max_examples))
 @given(
     segments=segments,
     n_min=st.sampled_from([0, 20]),

@@ -42,7 +42,7 @@ def uncentred_rho(learner):
     return transitions, np.stack(raw, axis=2)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(seed=seeds, n=st.integers(2, 300))
 def test_rho_keeps_its_two_identities(seed, n):
     learner = learned(models.rough_start("gaussian-paper"), models.make("gaussian-paper").sample(n, seed)[0])
@@ -53,7 +53,7 @@ def test_rho_keeps_its_two_identities(seed, n):
         np.testing.assert_allclose(over_states, over_states[0], rtol=1e-10, atol=1e-12)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(
     seed=seeds, n=sizes, order=st.permutations([0, 1, 2]), family=st.sampled_from(["gaussian-full", "gaussian-paper"])
 )
@@ -64,7 +64,7 @@ def test_relabelling_states_commutes_with_learning(seed, n, order, family):
     np.testing.assert_allclose(models.values(gaussian(a, order=order)), models.values(b), rtol=1e-8, atol=1e-9)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(
     seed=seeds,
     n=sizes,
@@ -87,7 +87,7 @@ def test_shifting_scaling_and_flipping_the_data_commute_with_learning(seed, n, s
     np.testing.assert_allclose(b.emission.covars / factor**2, a.emission.covars, rtol=1e-6, atol=1e-8)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(seed=seeds, n=sizes, combination=st.sampled_from(models.ALL))
 def test_probabilities_stay_probabilities(seed, n, combination):
     learner = learned(models.rough_start(*combination), models.make(*combination).sample(n, seed)[0])
