@@ -1,6 +1,7 @@
 """Compiled code is cached across processes, never stale, and nothing heavy is imported before it is needed.
 
-Times are CPU times of the best of several processes: on a busy machine the clock on the wall says little.
+Times are those of the best of several processes, by the clock or by the processor, whichever is less: other work on the
+machine adds to the first, threads of the libraries that are imported to the second.
 """
 
 import os
@@ -8,6 +9,7 @@ import resource
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -37,14 +39,14 @@ def run(code, cache, path=ROOT / "src", cwd=None):
     return done.stdout.split()
 
 
-def cpu_seconds(code, cache):
-    """CPU time of the best of five processes."""
+def seconds(code, cache):
+    """What it takes from the start of a process to its end."""
     times = []
     for _ in range(5):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
         run(code, cache)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+        after, stop = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+        times += [stop - start, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime]
     return min(times)
 
 
@@ -61,16 +63,16 @@ def test_a_second_process_compiles_nothing(cache):
 
 
 def test_importing_takes_less_than_half_a_second(cache):
-    assert cpu_seconds("import hmmstream", cache) < 0.5
+    assert seconds("import hmmstream", cache) < 0.5
 
 
 def test_the_engine_has_learned_its_first_observation_in_less_than_0_8_seconds(cache):
-    assert cpu_seconds(LEARN, cache) < 0.8
+    assert seconds(LEARN, cache) < 0.8
 
 
 def test_the_estimator_has_learned_its_first_observation_in_less_than_1_6_seconds(cache):
     code = LEARN.replace("learner = Learner(hmm)", "learner = OnlineHMM(init=hmm)").replace("Learner", "OnlineHMM")
-    assert cpu_seconds(code, cache) < 1.6
+    assert seconds(code, cache) < 1.6
 
 
 def test_numba_and_scikit_learn_are_loaded_only_by_what_needs_them(cache):
