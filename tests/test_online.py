@@ -85,6 +85,14 @@ def test_frozen_parameters_stay_while_the_filter_moves(X):
     assert (models.values(estimator.model_) != before).any()
 
 
+@pytest.mark.parametrize("averaging", ["auto", None, Polyak(100)], ids=str)
+def test_a_frozen_model_is_frozen_however_it_is_averaged(X, averaging):
+    estimator = OnlineHMM(init=models.paper_start(), averaging=averaging).partial_fit(X[:1000])
+    before = models.values(estimator.model_)
+    estimator.freeze().partial_fit(X[1000:])
+    np.testing.assert_allclose(models.values(estimator.model_), before, rtol=1e-12)
+
+
 def test_infinite_n_min_freezes_from_the_start(X):
     estimator = OnlineHMM(init=models.paper_start(), n_min=math.inf).partial_fit(X)
     np.testing.assert_array_equal(models.values(estimator.model_), models.values(models.paper_start()))
@@ -170,7 +178,9 @@ def test_end_sequence_and_lengths_say_the_same(X):
     assert a.log_likelihood_ == b.log_likelihood_
 
 
-@pytest.mark.parametrize("x", [0.5, np.float32(0.5), np.float64(0.5), [0.5], np.array([0.5]), np.array(0.5)])
+@pytest.mark.parametrize(
+    "x", [0.5, np.float32(0.5), np.float16(0.5), np.float64(0.5), [0.5], np.array([0.5]), np.array(0.5)]
+)
 def test_one_observation_may_come_in_many_forms(x):
     learner = Learner(models.paper_start())
     learner.learn_one(x)
@@ -178,9 +188,24 @@ def test_one_observation_may_come_in_many_forms(x):
     assert learner.statistic.emissions[:, 1].sum() == 0.5
 
 
-@pytest.mark.parametrize("x", [[1.0], [1.0, 2.0, 3.0], 1.0, "12", b"12", [[1.0], [2.0], [3.0]], 10**400])
+@pytest.mark.parametrize("x", [[1.0], [1.0, 2.0, 3.0], 1.0, "12", b"12", ["1", "2"], [[1.0], [2.0], [3.0]], 10**400])
 def test_one_observation_of_the_wrong_size_is_refused(x):
     learner = Learner(models.make("gaussian-diag"))
+    with pytest.raises(ValueError, match="X must"):
+        learner.learn_one(x)
+    assert learner.n_samples_seen == 0
+
+
+def test_one_observation_may_be_masked():
+    a, b = Learner(models.make("gaussian-diag")), Learner(models.make("gaussian-diag"))
+    a.learn_one(np.ma.array([1.0, 2.0], mask=[True, False]))
+    b.learn([[np.nan, 2.0]])
+    np.testing.assert_array_equal(a.vector, b.vector)
+
+
+@pytest.mark.parametrize("x", ["1.5", np.datetime64("2026-11-15"), 1j, np.array("2"), 10**400], ids=repr)
+def test_one_observation_that_is_no_number_is_refused(x):
+    learner = Learner(models.paper_start())
     with pytest.raises(ValueError, match="X must"):
         learner.learn_one(x)
     assert learner.n_samples_seen == 0

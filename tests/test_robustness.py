@@ -275,6 +275,10 @@ def test_a_state_that_dies_keeps_its_parameters_and_comes_back():
         assert model.emission.means[1, 0] == 10.0
         assert model.emission.covars[1, 0] == 1.0
         assert model.transmat[1].tolist() == [0.01, 0.99]
+    learner.learn(10.5 + rng.normal(size=4))
+    for model in (learner.model, learner.last_model):  # four visits do not outweigh what was known
+        assert model.emission.means[1, 0] == 10.0
+        assert model.emission.covars[1, 0] == 1.0
     proba = learner.follow(10.5 + rng.normal(size=400))
     assert (proba[5:, 1] > 0.99).all()
     assert learner.state.alive.tolist() == [1.0, 1.0]
@@ -283,15 +287,18 @@ def test_a_state_that_dies_keeps_its_parameters_and_comes_back():
     assert learner.last_model.emission.means[0, 0] == pytest.approx(0.0, abs=0.1)
 
 
+@pytest.mark.parametrize("update_every", [1, 50])
 @pytest.mark.parametrize("step", [Power(0.6), Constant(0.2), Constant(0.02)], ids=repr)
-def test_a_state_comes_back_with_any_step(step):
+def test_a_state_comes_back_with_any_step(step, update_every):
     start = HMM([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], Gaussian("diag", means=[0.0, 50.0], covars=[1.0, 1.0]))
     rng = np.random.default_rng(9)
-    learner = learned(start, rng.normal(size=60_000), step=step)
+    learner = learned(start, rng.normal(size=60_000), step=step, update_every=update_every)
     assert learner.state.alive[1] <= 0.0
     X = rng.normal(size=3000)
     X[::3] += 60.0
-    learner.learn(X)
+    learner.learn(X[:200])
+    assert learner.state.alive[1] > 0.0
+    learner.learn(X[200:])
     assert learner.last_model.emission.means[1, 0] == pytest.approx(60.0, abs=3.0)
 
 

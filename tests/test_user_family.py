@@ -5,6 +5,7 @@ from math import log, pi
 import models
 import numpy as np
 import pytest
+from numba import typeof
 
 from hmmstream import HMM, Exponential, Gaussian, IndependentFeatures, Learner
 
@@ -109,6 +110,32 @@ def test_families_made_by_a_function_are_kept_apart():
         return learner.log_likelihood
 
     assert make(1000.0) - make(0.0) == pytest.approx(1000.0)
+
+
+def test_families_that_read_different_tables_are_kept_apart():
+    def make(table):
+        class Tabled(Exponential):
+            def feature_log_density(self, theta, y):
+                return table[700] + log(theta[0]) - theta[0] * y
+
+        learner = Learner(chain(Tabled([1.0, 2.0])))
+        learner.learn_one(1.0)
+        return learner.log_likelihood
+
+    flat, bumped = np.ones(2000), np.ones(2000)
+    bumped[700] = 3.0
+    assert make(bumped) - make(flat) == pytest.approx(2.0)
+
+
+def test_what_only_sampling_refers_to_is_not_part_of_the_compiled_family():
+    def make(helper):
+        class Family(Exponential):
+            def sample(self, states, rng):
+                return helper(states)
+
+        return typeof(Family([1.0, 2.0]))
+
+    assert make(lambda states: 0) == make(lambda states: 1)
 
 
 def test_a_statistic_that_overflows_leaves_no_nan():

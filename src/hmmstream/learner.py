@@ -28,6 +28,7 @@ from hmmstream.recursions.state import (
 from hmmstream.schedule import Power, Step, check_step, evaluate, is_built_in
 
 NEVER = np.iinfo(np.int64).max
+PLAIN_NUMBERS = frozenset({float, np.float64, np.float32, np.int64, np.int32})
 NO_STARTS: IntArray = np.empty(0, dtype=np.int64)
 NO_STEPS: FloatArray = np.empty(0)
 
@@ -128,19 +129,12 @@ class Learner:
 
     def learn_one(self, x: Any) -> None:
         """Learn from one observation: a number, or a sequence of n_features numbers."""
-        buffer = self._buffer
-        try:
-            if isinstance(x, (str, bytes)):
-                raise TypeError
-            if self.start.n_features == 1:
-                buffer[0, 0] = x
-            elif len(x) == self.start.n_features:
-                buffer[0] = x
-            else:
-                raise ValueError
-        except (TypeError, ValueError, OverflowError):
-            buffer[:] = observations(np.reshape(np.asarray(x), (1, -1)), self.start.n_features)
-        self._run(buffer, NO_STARTS, self._not_filtered)
+        if self.start.n_features == 1 and type(x) in PLAIN_NUMBERS:
+            self._buffer[0, 0] = x
+        else:
+            row = x if isinstance(x, np.ma.MaskedArray) else np.asarray(x)
+            self._buffer[:] = observations(row.reshape(1, -1), self.start.n_features)
+        self._run(self._buffer, NO_STARTS, self._not_filtered)
 
     def end_sequence(self) -> None:
         """Say that the next observation starts a new, independent sequence."""
@@ -180,7 +174,7 @@ class Learner:
             filtered,
             NEVER if self.frozen else self.n_min,
             self.update_every,
-            self._average_kind,
+            online.AVERAGE_NOTHING if self.frozen else self._average_kind,
             self._average_from,
         )
         if refused != online.ACCEPTED:
@@ -278,6 +272,6 @@ def _starts(lengths: ArrayLike, n: int) -> IntArray:
     sizes = np.asarray(lengths)
     if sizes.size == n == 0:
         return NO_STARTS
-    if sizes.ndim != 1 or sizes.dtype.kind not in "iu" or (sizes <= 0).any() or sizes.sum() != n:
+    if sizes.ndim != 1 or sizes.dtype.kind not in "iu" or (sizes <= 0).any() or (sizes > n).any() or sizes.sum() != n:
         raise ValueError(f"lengths must be positive integers that sum to the {n} rows of X, got {sizes.tolist()}")
     return np.cumsum(np.append(0, sizes[:-1])).astype(np.int64)

@@ -143,12 +143,12 @@ class Emission(Compilable, ABC):
         """Fill the cached columns of ``theta`` from its parameters."""
         return
 
-    def translate(self, s: FloatArray, S: FloatArray) -> None:
-        """Express ``s`` about a centre moved to the mean of ``S`` (see :class:`~hmmstream.Gaussian`)."""
+    def move_centre(self, theta: FloatArray, S: FloatArray, shift: FloatArray) -> None:
+        """Move the centre kept in ``theta`` to the mean of ``S``, and write by how much into ``shift``."""
         return
 
-    def move_centre(self, theta: FloatArray, S: FloatArray) -> None:
-        """Move the centre kept in ``theta`` to the mean of ``S``."""
+    def translate(self, s: FloatArray, shift: FloatArray) -> None:
+        """Express ``s`` about a centre moved by ``shift``."""
         return
 
 

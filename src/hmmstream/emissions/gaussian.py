@@ -155,10 +155,7 @@ class Gaussian(Emission):
     def uncentred(self, theta: FloatArray, statistic: FloatArray) -> FloatArray:
         raw = statistic.copy()
         for i in range(len(raw)):
-            origin = np.zeros(self.n_statistics)
-            origin[0] = 1.0
-            origin[1 : 1 + self.n_features] = -theta[i, self.centre : self.centre + self.n_features]
-            self.translate(raw[i], origin)
+            self.translate(raw[i], -theta[i, self.centre : self.centre + self.n_features])
         return raw
 
     def __repr__(self) -> str:
@@ -219,25 +216,25 @@ class Gaussian(Emission):
                         s[at] += theta[d + a * d + b]
                     at += 1
 
-    def translate(self, s: FloatArray, S: FloatArray) -> None:
+    def move_centre(self, theta: FloatArray, S: FloatArray, shift: FloatArray) -> None:
+        for a in range(self.n_features):
+            old = theta[self.centre + a]
+            theta[self.centre + a] = old + S[1 + a] / S[0]
+            shift[a] = theta[self.centre + a] - old  # as rounded, so that the statistics stay true to the centre
+
+    def translate(self, s: FloatArray, shift: FloatArray) -> None:
         d = self.n_features
         at = 1 + d
         for a in range(d):
-            shift = S[1 + a] / S[0]
             if self.is_dense:
                 for b in range(a + 1):
-                    other = S[1 + b] / S[0]
-                    s[at] += shift * other * s[0] - shift * s[1 + b] - other * s[1 + a]
+                    s[at] += shift[a] * shift[b] * s[0] - shift[a] * s[1 + b] - shift[b] * s[1 + a]
                     at += 1
             else:
-                s[at] += shift * (shift * s[0] - 2.0 * s[1 + a])
+                s[at] += shift[a] * (shift[a] * s[0] - 2.0 * s[1 + a])
                 at += 1
-        for a in range(d):  # last, so that a statistic can be moved to its own mean
-            s[1 + a] -= S[1 + a] / S[0] * s[0]
-
-    def move_centre(self, theta: FloatArray, S: FloatArray) -> None:
-        for a in range(self.n_features):
-            theta[self.centre + a] += S[1 + a] / S[0]
+        for a in range(d):
+            s[1 + a] -= shift[a] * s[0]
 
     def maximize(self, S: FloatArray, alive: FloatArray, theta: FloatArray) -> None:
         d = self.n_features

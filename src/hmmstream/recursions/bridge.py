@@ -17,6 +17,7 @@ from pathlib import Path
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any
 
+import numpy as np
 from numba import njit, typeof, types
 from numba.core import cgutils
 from numba.core.typing.templates import AttributeTemplate
@@ -110,8 +111,8 @@ def _digest(cls: type[Compilable]) -> str:
                 file = getattr(sys.modules.get(base.__module__), "__file__", None)
                 if file is not None and Path(file).is_file():
                     digest.update(Path(file).read_bytes())
-                for _, method in sorted(inspect.getmembers(base, inspect.isfunction)):
-                    _digest_value(digest, method, set())
+        for name in cls.inherited("compiled_methods"):
+            _digest_value(digest, getattr(cls, name), set())
         _DIGESTS[cls] = digest.hexdigest()[:16]
     return _DIGESTS[cls]
 
@@ -132,13 +133,16 @@ def _digest_value(digest: Any, value: Any, seen: set[int]) -> None:
         _digest_value(digest, value.co_consts, seen)
     elif isinstance(value, dict):
         _digest_value(digest, tuple(value.items()), seen)
-    elif isinstance(value, tuple):
+    elif isinstance(value, tuple | list):
         for part in value:
             _digest_value(digest, part, seen)
+    elif isinstance(value, np.ndarray):
+        digest.update(f"{value.dtype.str}{value.shape}".encode() + value.tobytes())
     elif isinstance(value, type | ModuleType | BuiltinFunctionType):
         digest.update(value.__name__.encode())
     else:
-        digest.update(repr(value).encode())
+        text = repr(value)
+        digest.update((type(value).__qualname__ if " at 0x" in text else text).encode())
 
 
 def _make_callable(name: str, signature: inspect.Signature) -> None:

@@ -93,6 +93,7 @@ def learn(
         missing = emission.is_missing(y)  # then the chain moves on, and there is nothing to learn
         advance(emission, shape, state, groups, y, 0.0 if missing else gamma)
         if not missing:
+            count_visits(shape, state)
             if n > n_min and (update_every == 1 or n % update_every == 0):
                 maximize(emission, shape, state, groups, shares, leaders)
                 if averaging == AVERAGE_STATISTIC:
@@ -116,8 +117,6 @@ def maximize_average(
     state = compiled_parts(shape, vector)
     for c in range(shape.n_rows):
         state.S[c] = state.mean_S[c]
-    for i in range(shape.n_states):
-        state.alive[i] = 1.0
     maximize(emission, shape, state, groups, shares, leaders)
 
 
@@ -273,13 +272,10 @@ def maximize(emission: Any, shape: Any, state: State, groups: IntArray, shares: 
     total = 0.0
     for i in range(m):
         total += S[i, 0]
-        if state.alive[i] > 0.0:
-            if S[i, 0] <= DEAD:
-                state.alive[i] = 0.0
-        else:  # minus the number of visits since it died
-            state.alive[i] -= state.phi[i]
-            if state.alive[i] <= -REVIVAL and S[i, 0] > DEAD:
-                state.alive[i] = 1.0
+        if S[i, 0] <= DEAD:
+            state.alive[i] = min(state.alive[i], 0.0)
+        elif state.alive[i] <= -REVIVAL:
+            state.alive[i] = 1.0
     if total > DEAD:
         maximize_transitions(shape, state, groups, shares, leaders)
         emission.maximize(S, state.alive, state.theta)
@@ -287,12 +283,23 @@ def maximize(emission: Any, shape: Any, state: State, groups: IntArray, shares: 
 
 
 @inlined
+def count_visits(shape: Any, state: State) -> None:
+    """Count the visits to states that have died, downwards from 0."""
+    for i in range(shape.n_states):
+        if state.alive[i] <= 0.0:
+            state.alive[i] -= state.phi[i]
+
+
+@inlined
 def maximize_transitions(shape: Any, state: State, groups: IntArray, shares: FloatArray, leaders: IntArray) -> None:
     """Rows of the transition matrix from the expected transitions; what is possible never becomes impossible."""
     m = shape.n_states
     awake = workspace(shape.n_states)  # rows made of the same groups stay as they are together, or not at all
+    least = EXTINCT
     for i in range(m):
         awake[i] = 0.0
+        if state.alive[i] <= 0.0:
+            least = RARE  # the dead must be able to return
     for i in range(m):
         awake[leaders[i]] = max(awake[leaders[i]], state.alive[i])
     for i in range(m):
@@ -304,8 +311,7 @@ def maximize_transitions(shape: Any, state: State, groups: IntArray, shares: Flo
             norm = 0.0
             for j in range(m):
                 if groups[i * m + j] >= 0:
-                    least = total * (EXTINCT if state.alive[j] > 0.0 else RARE)  # the dead must be able to return
-                    state.transmat[i, j] = max(state.S[groups[i * m + j]] * shares[i * m + j], least)
+                    state.transmat[i, j] = max(state.S[groups[i * m + j]] * shares[i * m + j], least * total)
                     norm += state.transmat[i, j]
             scale = 1.0 / norm
             for j in range(m):
@@ -338,11 +344,12 @@ def recentre(emission: Any, shape: Any, state: State) -> None:
     """Measure each state's statistic from its current mean, so that no digits are lost far from the origin."""
     p = shape.n_statistics
     S = view(state.S, shape.n_groups, (shape.n_states, p))
+    shift = workspace(emission.n_features)
     for i in range(shape.n_states):
         if S[i, 0] > DEAD:
             first = shape.n_groups + i * p
+            emission.move_centre(state.theta[i], S[i], shift)
             for k in range(shape.n_states):
-                emission.translate(state.rho[k, first : first + p], S[i])
-            emission.translate(view(state.mean_S, first, (p,)), S[i])
-            emission.move_centre(state.theta[i], S[i])
-            emission.translate(S[i], S[i])
+                emission.translate(state.rho[k, first : first + p], shift)
+            emission.translate(view(state.mean_S, first, (p,)), shift)
+            emission.translate(S[i], shift)
