@@ -55,7 +55,7 @@ class Emission(Compilable, ABC):
     )
 
     value_names: ClassVar[tuple[str, ...]]
-    domain: ClassVar[str] = "a number"
+    domain: str = "a number"  # what a value can be, in words
     is_centred: bool = False
 
     n_features: int = 0

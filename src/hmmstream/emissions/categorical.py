@@ -46,15 +46,12 @@ class Categorical(Emission):
         if n_categories is None or n_categories < 1:
             raise ValueError(f"n_categories must be a positive integer, got {n_categories}")
         self.n_categories = self.n_parameters = n_categories
+        self.domain = f"one of the symbols 0, 1, …, {n_categories - 1}"
         self.n_statistics = 1 + n_categories
 
     @property
     def specification(self) -> tuple[Any, ...]:
         return (self.n_categories,)
-
-    @property
-    def domain(self) -> str:  # type: ignore[override]
-        return f"one of the symbols 0, 1, …, {self.n_categories - 1}"
 
     def rows(self) -> FloatArray:
         return self.probs
