@@ -1,7 +1,8 @@
 """Compiled code is cached across processes, never stale, and nothing heavy is imported before it is needed.
 
-Times are those of the best of several processes, by the clock or by the processor, whichever is less: other work on the
-machine adds to the first, threads of the libraries that are imported to the second.
+Seconds on a shared machine are noise (``python -m benchmarks.startup`` shows them), so each start is compared with what
+importing the libraries alone takes, both taking turns. The bounds leave room for noise, and none for compiling or for an
+import too many: either would multiply the time.
 """
 
 import os
@@ -9,7 +10,6 @@ import resource
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -39,15 +39,17 @@ def run(code, cache, path=ROOT / "src", cwd=None):
     return done.stdout.split()
 
 
-def seconds(code, cache):
-    """What it takes from the start of a process to its end."""
-    times = []
+def ratio(code, imports, cache):
+    """Processor time of a process that runs ``code`` over that of one that only imports, best of five each."""
+    best = {}
     for _ in range(5):
-        before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-        run(code, cache)
-        after, stop = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-        times += [stop - start, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime]
-    return min(times)
+        for program in (code, imports):
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
+            run(program, cache)
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+            best[program] = min(spent, best.get(program, spent))
+    return best[code] / best[imports]
 
 
 @pytest.fixture(scope="module")
@@ -62,17 +64,17 @@ def test_a_second_process_compiles_nothing(cache):
     assert run(LEARN + STATS, cache) == ["1", "0"]
 
 
-def test_importing_takes_less_than_half_a_second(cache):
-    assert seconds("import hmmstream", cache) < 0.5
+def test_importing_takes_little_more_than_importing_numpy(cache):
+    assert ratio("import hmmstream", "import numpy", cache) < 3.0
 
 
-def test_the_engine_has_learned_its_first_observation_in_less_than_0_8_seconds(cache):
-    assert seconds(LEARN, cache) < 0.8
+def test_the_engine_learns_its_first_observation_soon_after_numba_is_there(cache):
+    assert ratio(LEARN, "import numba", cache) < 4.0
 
 
-def test_the_estimator_has_learned_its_first_observation_in_less_than_1_6_seconds(cache):
+def test_the_estimator_learns_its_first_observation_soon_after_scikit_learn_is_there(cache):
     code = LEARN.replace("learner = Learner(hmm)", "learner = OnlineHMM(init=hmm)").replace("Learner", "OnlineHMM")
-    assert seconds(code, cache) < 1.6
+    assert ratio(code, "import numba, sklearn.base", cache) < 2.0
 
 
 def test_numba_and_scikit_learn_are_loaded_only_by_what_needs_them(cache):
