@@ -1,8 +1,8 @@
 """Compiled code is cached across processes, never stale, and nothing heavy is imported before it is needed.
 
 Seconds on a shared machine are noise (``python -m benchmarks.startup`` shows them), so each start is compared with what
-importing the libraries alone takes, both taking turns. The bounds leave room for noise, and none for compiling or for an
-import too many: either would multiply the time.
+importing the libraries alone takes, both taking turns. The bounds leave room for noise, but none for compiling or for
+an import too many: either would multiply the time.
 """
 
 import os
