@@ -14,11 +14,12 @@ from hmmstream.emissions import (
     IndependentFeatures,
     Poisson,
 )
-from hmmstream.model import HMM
+from hmmstream.model import HMM, Forecast
 from hmmstream.schedule import Constant, Harmonic, Power, TwoPhase
 from hmmstream.transitions import Full, Independent, Masked, Tied, Transition
 
 if TYPE_CHECKING:
+    from hmmstream.batch import BatchHMM
     from hmmstream.learner import Learner
     from hmmstream.online import OnlineHMM
 
@@ -26,11 +27,13 @@ __version__ = "0.1.0"
 
 __all__ = [
     "HMM",
+    "BatchHMM",
     "Bernoulli",
     "Categorical",
     "Constant",
     "Emission",
     "Exponential",
+    "Forecast",
     "Full",
     "Gaussian",
     "Harmonic",
@@ -49,7 +52,7 @@ __all__ = [
 ]
 
 # numba and scikit-learn take longer to import than all else together: they come with what needs them.
-_ON_DEMAND = {"Learner": "hmmstream.learner", "OnlineHMM": "hmmstream.online"}
+_ON_DEMAND = {"BatchHMM": "hmmstream.batch", "Learner": "hmmstream.learner", "OnlineHMM": "hmmstream.online"}
 
 
 def __getattr__(name: str) -> Any:

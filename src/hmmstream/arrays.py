@@ -48,3 +48,13 @@ def observations(X: ArrayLike, n_features: int) -> FloatArray:
         columns = "(n,) or (n, 1)" if n_features == 1 else f"(n, {n_features})"
         raise ValueError(f"X must have shape {columns} for a model of {n_features} feature(s), got {np.shape(X)}")
     return np.require(matrix, np.float64, ["C_CONTIGUOUS", "ALIGNED"])
+
+
+def sequence_starts(lengths: ArrayLike, n: int) -> IntArray:
+    """The rows at which sequences of these lengths begin."""
+    sizes = np.asarray(lengths)
+    if sizes.size == n == 0:
+        return np.empty(0, dtype=np.int64)
+    if sizes.ndim != 1 or sizes.dtype.kind not in "iu" or (sizes <= 0).any() or (sizes > n).any() or sizes.sum() != n:
+        raise ValueError(f"lengths must be positive integers that sum to the {n} rows of X, got {sizes.tolist()}")
+    return np.cumsum(np.append(0, sizes[:-1])).astype(np.int64)

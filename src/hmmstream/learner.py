@@ -9,11 +9,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hmmstream import averaging as averages
-from hmmstream.arrays import FloatArray, IntArray, is_integer, observations
+from hmmstream.arrays import FloatArray, IntArray, is_integer, observations, sequence_starts
 from hmmstream.averaging import Averaging, Polyak, StatisticAverage
 from hmmstream.model import HMM
 from hmmstream.recursions import online
 from hmmstream.recursions.bridge import specialize
+from hmmstream.recursions.rows import ACCEPTED
 from hmmstream.recursions.state import (
     IN_SEQUENCE,
     LIKELIHOOD_FACTOR,
@@ -150,7 +151,7 @@ class Learner:
 
     def _learn(self, X: ArrayLike, lengths: ArrayLike | None, filtered: FloatArray) -> None:
         matrix = observations(X, self.start.n_features)
-        starts = NO_STARTS if lengths is None else _starts(lengths, len(matrix))
+        starts = NO_STARTS if lengths is None else sequence_starts(lengths, len(matrix))
         self._run(matrix, starts, filtered)
         if lengths is not None:
             self.end_sequence()
@@ -177,12 +178,8 @@ class Learner:
             online.AVERAGE_NOTHING if self.frozen else self._average_kind,
             self._average_from,
         )
-        if refused != online.ACCEPTED:
-            row, column = divmod(refused, self.start.n_features)
-            raise ValueError(
-                f"X[{row}, {column}] is {X[row, column]}: {type(self.start.emission).__name__} expects "
-                f"{self.start.emission.domain}, finite, or NaN where missing. Nothing was learned from this chunk."
-            )
+        if refused != ACCEPTED:
+            raise ValueError(f"{self.start.emission.refusal(X, refused)} Nothing was learned from this chunk.")
 
     def _specialize(self) -> None:
         """Find or make the machine code for this family, number of states and features."""
@@ -265,13 +262,3 @@ class Learner:
 
     def __repr__(self) -> str:
         return f"<Learner of {self.start.n_components} states after {self.n_samples_seen:,} observations>"
-
-
-def _starts(lengths: ArrayLike, n: int) -> IntArray:
-    """The rows at which sequences of these lengths begin."""
-    sizes = np.asarray(lengths)
-    if sizes.size == n == 0:
-        return NO_STARTS
-    if sizes.ndim != 1 or sizes.dtype.kind not in "iu" or (sizes <= 0).any() or (sizes > n).any() or sizes.sum() != n:
-        raise ValueError(f"lengths must be positive integers that sum to the {n} rows of X, got {sizes.tolist()}")
-    return np.cumsum(np.append(0, sizes[:-1])).astype(np.int64)

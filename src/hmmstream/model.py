@@ -3,19 +3,36 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import Any
+from math import log
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hmmstream import transitions
-from hmmstream.arrays import frozen, thresholds
+from hmmstream import parameters, transitions
+from hmmstream.arrays import FloatArray, IntArray, frozen, is_integer, thresholds
 from hmmstream.emissions import Emission
+from hmmstream.parameters import Parameters
 from hmmstream.transitions import Transition
+
+if TYPE_CHECKING:
+    from hmmstream.inference import Record
+
+
+class Forecast(NamedTuple):
+    """What is expected 1, 2, …, horizon steps ahead."""
+
+    states: FloatArray  # (horizon, m): probability of each state
+    mean: FloatArray  # (horizon, d): of the observation
+    variance: FloatArray  # (horizon, d): of the observation
 
 
 class HMM:
-    """A hidden Markov model with its values. It never changes.
+    """A hidden Markov model with its values, and exact inference. It never changes.
+
+    In all methods X is (n, d), or (n,) for one feature, with NaN where missing, and ``lengths`` splits it into
+    independent sequences. Only what is called "smooth", "decode" or "sample_states" looks at rows after the one it is
+    about.
 
     Parameters
     ----------
@@ -87,6 +104,228 @@ class HMM:
             states[t] = state = bisect_right(row, u)
             row = moves[state]
         return self.emission.sample(states, rng), states
+
+    # --- inference --------------------------------------------------------------------------------------------------
+
+    def _record(self, X: ArrayLike, lengths: ArrayLike | None) -> Record:
+        from hmmstream import inference  # numba comes with it, which takes longer to import than all else
+
+        return inference.record(self.emission, X, lengths)
+
+    def log_likelihood(self, X: ArrayLike, lengths: ArrayLike | None = None) -> float:
+        """Logarithm of the density of all observations; -inf if one of them was impossible."""
+        from hmmstream import inference
+
+        return inference.log_likelihood(self, self._record(X, lengths))
+
+    def log_predictive(self, X: ArrayLike, lengths: ArrayLike | None = None) -> FloatArray:
+        """Logarithm of the density of each observation, given those before it: (n,). They sum to the log-likelihood."""
+        from hmmstream import inference
+
+        return inference.log_predictive_densities(self, self._record(X, lengths))
+
+    def filter(self, X: ArrayLike, lengths: ArrayLike | None = None) -> FloatArray:
+        """Probability of each state at each row, given the rows up to it: (n, m). Causal."""
+        from hmmstream import inference
+
+        return inference.filtered_probabilities(self, self._record(X, lengths))
+
+    def smooth(self, X: ArrayLike, lengths: ArrayLike | None = None) -> FloatArray:
+        """Probability of each state at each row, given all rows: (n, m)."""
+        from hmmstream import inference
+
+        return inference.smoothed_probabilities(self, self._record(X, lengths))
+
+    def smooth_pairs(self, X: ArrayLike, lengths: ArrayLike | None = None) -> FloatArray:
+        """Probability of state i at the row before and j at this one, given all rows: (n, m, m); 0 at first rows."""
+        from hmmstream import inference
+
+        return inference.pair_probabilities(self, self._record(X, lengths))
+
+    def decode(self, X: ArrayLike, lengths: ArrayLike | None = None) -> tuple[float, IntArray]:
+        """The most probable sequence of states (Viterbi): its log-probability together with X, and the states (n,)."""
+        from hmmstream import inference
+
+        return inference.best_path(self, self._record(X, lengths))
+
+    def sample_states(
+        self,
+        X: ArrayLike,
+        lengths: ArrayLike | None = None,
+        *,
+        size: int | None = None,
+        random_state: int | np.random.Generator | None = None,
+    ) -> IntArray:
+        """Draw sequences of states from their distribution given X: (n,), or (size, n)."""
+        from hmmstream import inference
+
+        rng = np.random.default_rng(random_state)
+        paths = inference.drawn_paths(self, self._record(X, lengths), 1 if size is None else size, rng)
+        return np.asarray(paths[0]) if size is None else paths
+
+    def stationary_distribution(self) -> FloatArray:
+        """The distribution of states that the chain keeps, and comes to in the long run."""
+        return parameters.stationary(self.transmat)
+
+    def forecast(self, horizon: int, proba: ArrayLike | None = None) -> Forecast:
+        """What is expected 1, 2, …, ``horizon`` steps from now.
+
+        Parameters
+        ----------
+        horizon : int
+        proba : (m,)
+            Probability of each state now, such as the last row of ``filter``. By default the start distribution.
+        """
+        if not (is_integer(horizon) and horizon >= 1):
+            raise ValueError(f"horizon must be a positive integer, got {horizon!r}")
+        now = self.startprob if proba is None else frozen(proba, "proba")
+        if now.shape != (self.n_components,) or (now < 0.0).any() or not np.isclose(now.sum(), 1.0, rtol=0, atol=1e-8):
+            raise ValueError(f"proba must hold {self.n_components} probabilities that sum to 1, got {now.tolist()}")
+        states = np.empty((horizon, self.n_components))
+        for row in states:
+            row[:] = now = now @ self.transmat
+        means, variances = self.emission.moments()
+        mean = states @ means
+        spread = np.einsum("hk,hkd->hd", states, (means - mean[:, np.newaxis]) ** 2)
+        return Forecast(states, mean, states @ variances + spread)
+
+    # --- what the data say about the parameters ---------------------------------------------------------------------
+
+    def parameter_names(self, *, start: str = "fixed") -> list[str]:
+        """The free parameters, in the order of ``score_vector``.
+
+        Transition probabilities, then emission parameters, then those of the start if it is "free". Of probabilities
+        that sum to 1 the last is not free; zeros of the structure are none.
+        """
+        vector = Parameters(self, start)
+        return [vector.names[at] for at in vector.free()]
+
+    def score_vector(
+        self, X: ArrayLike, lengths: ArrayLike | None = None, *, start: str = "fixed", n_jobs: int = -1
+    ) -> FloatArray:
+        """Gradient of the log-likelihood by the free parameters (``parameter_names``), by Fisher's identity.
+
+        ``start`` says what the start distribution is: "fixed", "free", or "stationary", that of the chain.
+        """
+        from hmmstream import inference, information
+
+        vector = Parameters(self, start)
+        score = information.score(vector, vector.values, self._record(X, lengths), inference.n_threads(n_jobs))
+        return np.asarray(score @ vector.directions())
+
+    def score_increments(self, X: ArrayLike, lengths: ArrayLike | None = None, *, start: str = "fixed") -> FloatArray:
+        """Gradient of each row's log predictive density by the free parameters, by the tangent filter: (n, p).
+
+        Row t depends on the rows up to t alone. The rows sum to ``score_vector``.
+        """
+        from hmmstream import information
+
+        vector, data = Parameters(self, start), self._record(X, lengths)
+        directions = vector.directions()
+        out = np.empty((len(data.X), directions.shape[1]))
+        for piece, increments in information.increments(vector, data):
+            out[piece] = increments @ directions
+        return out
+
+    def fisher_information(
+        self,
+        X: ArrayLike,
+        lengths: ArrayLike | None = None,
+        *,
+        kind: str = "outer",
+        start: str = "fixed",
+        n_jobs: int = -1,
+    ) -> FloatArray:
+        """Information of X about the free parameters: a matrix whose inverse is the variance of good estimates.
+
+        Parameters
+        ----------
+        kind : "outer" or "observed"
+            The sum of outer products of ``score_increments``, or minus the second derivatives of the log-likelihood.
+            The first takes one pass, the second four for each parameter; it is the better one for short records.
+        """
+        from hmmstream import inference, information
+
+        vector, data = Parameters(self, start), self._record(X, lengths)
+        matrix, _ = information.information(vector, data, kind, inference.n_threads(n_jobs))
+        directions = vector.directions()
+        return np.asarray(directions.T @ matrix @ directions)
+
+    def standard_errors(
+        self,
+        X: ArrayLike,
+        lengths: ArrayLike | None = None,
+        *,
+        kind: str = "observed",
+        start: str = "fixed",
+        n_jobs: int = -1,
+    ) -> dict[str, FloatArray]:
+        """Standard error of every parameter of a model that was fitted to X, by name and in the shape of its values.
+
+        0 where the structure has a zero; NaN for a parameter on the edge of what it may be (a probability of 0), which
+        is taken as known for the others.
+
+        Examples
+        --------
+        >>> from hmmstream import HMM, Gaussian
+        >>> model = HMM([0.5, 0.5], [[0.95, 0.05], [0.3, 0.7]], Gaussian("tied", means=[0.0, 1.0], covars=0.5))
+        >>> X, _ = model.sample(10_000, random_state=0)
+        >>> model.standard_errors(X)["means"].round(2).tolist()
+        [[0.01], [0.04]]
+        """
+        vector, errors = self._standard_errors(X, lengths, kind, start, n_jobs)
+        return self._by_name(vector, errors)
+
+    def conf_int(
+        self,
+        X: ArrayLike,
+        lengths: ArrayLike | None = None,
+        *,
+        level: float = 0.95,
+        kind: str = "observed",
+        start: str = "fixed",
+        n_jobs: int = -1,
+    ) -> dict[str, tuple[FloatArray, FloatArray]]:
+        """Confidence interval of every parameter, by name: lower and upper ends in the shape of its values.
+
+        Intervals of positive numbers are symmetric in their logarithm, those of probabilities in their logit.
+        """
+        from hmmstream import information
+
+        vector, errors = self._standard_errors(X, lengths, kind, start, n_jobs)
+        ends = information.confidence_intervals(vector, errors, level)
+        low, high = (self._by_name(vector, end) for end in ends)
+        return {name: (low[name], high[name]) for name in low}
+
+    @staticmethod
+    def _by_name(vector: Parameters, numbers: FloatArray) -> dict[str, FloatArray]:
+        """Numbers, one for each parameter, in the shape of the values; 0 where the structure has a zero."""
+        return {name: np.where(at >= 0, numbers[at], 0.0) for name, at in vector.numbers().items()}
+
+    def _standard_errors(
+        self, X: ArrayLike, lengths: ArrayLike | None, kind: str, start: str, n_jobs: int
+    ) -> tuple[Parameters, FloatArray]:
+        from hmmstream import inference, information
+
+        vector = Parameters(self, start)
+        data = self._record(X, lengths)
+        return vector, information.standard_errors(vector, data, kind, inference.n_threads(n_jobs))
+
+    def n_parameters(self, *, start: str = "fixed") -> int:
+        """Number of free parameters: the start distribution has m - 1 if it is "free", none if not."""
+        return len(Parameters(self, start).free())
+
+    def aic(self, X: ArrayLike, lengths: ArrayLike | None = None, *, start: str = "fixed") -> float:
+        """Akaike's criterion: -2 log-likelihood + 2 (number of free parameters). Smaller is better."""
+        return -2.0 * self.log_likelihood(X, lengths) + 2.0 * self.n_parameters(start=start)
+
+    def bic(self, X: ArrayLike, lengths: ArrayLike | None = None, *, start: str = "fixed") -> float:
+        """Schwarz's criterion: -2 log-likelihood + log(n) (number of free parameters). Smaller is better.
+
+        n is the number of rows of which something was seen.
+        """
+        n = int((~np.isnan(self._record(X, lengths).X)).any(axis=1).sum())
+        return -2.0 * self.log_likelihood(X, lengths) + log(max(n, 1)) * self.n_parameters(start=start)
 
     def __repr__(self) -> str:
         structure = "" if self.transition == transitions.Full() else f", transition={self.transition!r}"

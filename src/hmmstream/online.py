@@ -4,24 +4,22 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
-from hmmstream import transitions
 from hmmstream.arrays import FloatArray
 from hmmstream.averaging import Averaging
-from hmmstream.emissions import FAMILIES, Emission
+from hmmstream.emissions import Emission
+from hmmstream.estimator import HMMEstimator
 from hmmstream.learner import Learner, Statistic
 from hmmstream.model import HMM
 from hmmstream.schedule import Power, Step
-from hmmstream.transitions import Full, Transition
+from hmmstream.transitions import Transition
 
 DEFAULT_STEP = Power(0.6)
 
 
-class OnlineHMM(BaseEstimator):
+class OnlineHMM(HMMEstimator):
     """Hidden Markov model learned from a stream: one pass, constant memory, always up to date.
 
     Cappé's online EM algorithm. At every moment ``model_`` is the current model and ``filtered_proba_`` the probability
@@ -170,29 +168,12 @@ class OnlineHMM(BaseEstimator):
         )
 
     def _start(self) -> HMM:
-        """The explicit start, checked against what else was said."""
-        if not isinstance(self.init, HMM):
+        if self.init == "auto":
             raise ValueError(
-                f"init={self.init!r} is not available yet: pass a model to start from, "
+                "init='auto' is not available yet: pass a model to start from, "
                 "for example init=HMM(startprob, transmat, Gaussian(means=..., covars=...))"
             )
-        start = self.init
-        default = {"n_components": 2, "emission": "gaussian"}
-        if self.n_components not in (default["n_components"], start.n_components):
-            raise ValueError(f"n_components is {self.n_components}, but init has {start.n_components} states")
-        if isinstance(self.emission, Emission):
-            agrees = type(self.emission) is type(start.emission)
-            agrees = agrees and self.emission.specification == start.emission.specification
-        else:
-            agrees = self.emission == default["emission"] or FAMILIES.get(self.emission) is type(start.emission)
-        if not agrees:
-            raise ValueError(f"emission is {self.emission!r}, but init has {start.emission!r}")
-        structure = transitions.resolve(self.transition)
-        if structure in (Full(), start.transition):
-            return start
-        if start.transition != Full():
-            raise ValueError(f"transition is {structure!r}, but init has {start.transition!r}")
-        return HMM(start.startprob, start.transmat, start.emission, structure)
+        return self._explicit_start()
 
     # --- what has been learned --------------------------------------------------------------------------------------
 
@@ -202,7 +183,7 @@ class OnlineHMM(BaseEstimator):
         return self._learner
 
     @property
-    def model_(self) -> HMM:
+    def model_(self) -> HMM:  # type: ignore[override]
         return self._fitted().model
 
     @property
@@ -210,7 +191,7 @@ class OnlineHMM(BaseEstimator):
         return self._fitted().last_model
 
     @property
-    def filtered_proba_(self) -> FloatArray:
+    def filtered_proba_(self) -> FloatArray:  # type: ignore[override]
         return self._fitted().filtered_proba
 
     @property
@@ -228,22 +209,6 @@ class OnlineHMM(BaseEstimator):
     @property
     def statistic_(self) -> Statistic:
         return self._fitted().statistic
-
-    @property
-    def startprob_(self) -> FloatArray:
-        return np.asarray(self.model_.startprob)
-
-    @property
-    def transmat_(self) -> FloatArray:
-        return np.asarray(self.model_.transmat)
-
-    def __getattr__(self, name: str) -> Any:
-        # means_, covars_, rates_, probs_: whatever the emission family calls its values
-        if name.endswith("_") and not name.startswith("_"):
-            emission = self._fitted().model.emission
-            if name[:-1] in emission.value_names:
-                return getattr(emission, name[:-1])
-        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
 
     def __sklearn_is_fitted__(self) -> bool:
         return "_learner" in self.__dict__ and self._learner.n_samples_seen > 0

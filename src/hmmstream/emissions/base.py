@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hmmstream.arrays import FloatArray, frozen
+from hmmstream.arrays import FloatArray, IntArray, frozen
 from hmmstream.compilable import Compilable, workspace
 
 # What was never seen is improbable, not impossible: learned probabilities stay above this, so that it can come (back).
@@ -41,6 +41,7 @@ class Emission(Compilable, ABC):
         "shared_log_density",
         "statistic",
         "maximize",
+        "gradient",
         "prepare",
         "translate",
         "move_centre",
@@ -51,10 +52,12 @@ class Emission(Compilable, ABC):
         "n_parameters",
         "n_cached",
         "n_statistics",
+        "n_emission_rows",
         "is_centred",
     )
 
     value_names: ClassVar[tuple[str, ...]]
+    sums_to_one: ClassVar[bool] = False  # whether the parameters of a state are probabilities that sum to 1
     domain: str = "a number"  # what a value can be, in words
     is_centred: bool = False
 
@@ -72,6 +75,11 @@ class Emission(Compilable, ABC):
         return self.n_components > 0
 
     @property
+    def n_emission_rows(self) -> int:
+        """Length of the statistic of all states."""
+        return self.n_components * self.n_statistics
+
+    @property
     def specification(self) -> tuple[Any, ...]:
         """What is fixed besides the class and the values, such as the kind of covariance."""
         return ()
@@ -81,8 +89,41 @@ class Emission(Compilable, ABC):
         """The values as a matrix of shape (n_components, n_parameters): the first columns of ``theta``."""
 
     @abstractmethod
+    def shaped(self, rows: FloatArray) -> dict[str, FloatArray]:
+        """Numbers in the order of ``rows()``, by value name and in the shape that the values have."""
+
+    @abstractmethod
+    def sized(self, n_components: int, n_features: int) -> Self:
+        """The same specification with some values, for so many states and features: something to estimate upon."""
+
     def with_rows(self, rows: FloatArray) -> Self:
         """The same family with the values of ``rows``."""
+        other = copy(self)
+        for name, values in self.shaped(rows).items():
+            setattr(other, name, frozen(values, name))
+        return other
+
+    @classmethod
+    def for_data(cls, X: FloatArray) -> Self:
+        """A specification for these observations."""
+        return cls()
+
+    def coordinates(self, X: FloatArray) -> FloatArray:
+        """``X`` in coordinates in which distances mean something: what start values are found by."""
+        return X
+
+    def parameter_table(self) -> IntArray:
+        """The number of the parameter that stands in each cell of ``rows()``: cells that are equal share one."""
+        return np.arange(self.n_components * self.n_parameters).reshape(self.n_components, -1)
+
+    def bounds(self) -> tuple[FloatArray, FloatArray]:
+        """Lowest and highest possible value of each cell of ``rows()``."""
+        everywhere = np.full((self.n_components, self.n_parameters), np.inf)
+        return -everywhere, everywhere
+
+    def moments(self) -> tuple[FloatArray, FloatArray]:
+        """Mean and variance of an observation in each state: two arrays of shape (m, d)."""
+        raise NotImplementedError(f"{type(self).__name__} needs a method moments() for forecasts of the observation")
 
     @abstractmethod
     def sample(self, states: Any, rng: np.random.Generator) -> Any:
@@ -95,6 +136,14 @@ class Emission(Compilable, ABC):
         theta[:, : self.n_parameters] = rows
         self.prepare(theta)
         return theta
+
+    def refusal(self, X: FloatArray, place: int) -> str:
+        """What is wrong with the value at this place, counted along the rows."""
+        row, column = divmod(place, self.n_features)
+        return (
+            f"X[{row}, {column}] is {X[row, column]}: {type(self).__name__} expects {self.domain}, finite, "
+            "or NaN where missing."
+        )
 
     def uncentred(self, theta: FloatArray, statistic: FloatArray) -> FloatArray:
         """The statistic as the paper writes it: the same numbers, unless the family measures from a moving centre."""
@@ -139,6 +188,13 @@ class Emission(Compilable, ABC):
     def maximize(self, S: FloatArray, alive: FloatArray, theta: FloatArray) -> None:
         """M-step: write the parameters of every state i with ``alive[i]`` that maximise the expected log-density."""
 
+    def gradient(self, theta: FloatArray, s: FloatArray, gradient: FloatArray) -> None:
+        """Write the derivatives of the log-density by the parameters of a state, as a function of the statistic.
+
+        ``s`` may be the statistic of one observation or a weighted sum of many: the derivative is linear in it.
+        """
+        raise NotImplementedError("this family needs a method gradient() for scores and standard errors")
+
     def prepare(self, theta: FloatArray) -> None:
         """Fill the cached columns of ``theta`` from its parameters."""
         return
@@ -166,10 +222,12 @@ class IndependentFeatures(Emission):
         "feature_statistic",
         "feature_expectation",
         "feature_maximize",
+        "feature_gradient",
     )
     constants: ClassVar[tuple[str, ...]] = ("n_feature_parameters", "n_feature_statistics")
 
     n_feature_statistics: int = 1
+    value_bounds: ClassVar[dict[str, tuple[float, float]]] = {}  # of the values that have any
 
     def __init__(self, **values: ArrayLike | None) -> None:
         self.n_feature_parameters = len(self.value_names)
@@ -198,12 +256,17 @@ class IndependentFeatures(Emission):
         stacked = np.stack([getattr(self, name) for name in self.value_names], axis=2)
         return stacked.reshape(len(stacked), -1)
 
-    def with_rows(self, rows: FloatArray) -> Self:
+    def shaped(self, rows: FloatArray) -> dict[str, FloatArray]:
         cube = rows.reshape(len(rows), -1, self.n_feature_parameters)
-        other = copy(self)
-        for at, name in enumerate(self.value_names):
-            setattr(other, name, frozen(cube[:, :, at], name))
-        return other
+        return {name: cube[:, :, at] for at, name in enumerate(self.value_names)}
+
+    def sized(self, n_components: int, n_features: int) -> Self:
+        return type(self)(**dict.fromkeys(self.value_names, np.full((n_components, n_features), 0.5)))
+
+    def bounds(self) -> tuple[FloatArray, FloatArray]:
+        pairs = [self.value_bounds.get(name, (-np.inf, np.inf)) for name in self.value_names] * self.n_features
+        low, high = np.array(pairs).T
+        return np.tile(low, (self.n_components, 1)), np.tile(high, (self.n_components, 1))
 
     @abstractmethod
     def feature_log_density(self, theta: FloatArray, y: float) -> float:
@@ -223,6 +286,24 @@ class IndependentFeatures(Emission):
 
         ``overall`` is the mean over all states: the scale of the data, for a lower limit that keeps ``theta`` sane.
         """
+
+    def feature_gradient(self, theta: FloatArray, weight: float, s: FloatArray, gradient: FloatArray) -> None:
+        """Write the derivatives of the log-density of one feature by its parameters.
+
+        ``s`` is the statistic of one value, and ``weight`` 1, or both are sums over many.
+        """
+        raise NotImplementedError("this family needs a method feature_gradient() for scores and standard errors")
+
+    def gradient(self, theta: FloatArray, s: FloatArray, gradient: FloatArray) -> None:
+        for a in range(self.n_features):
+            first = a * self.n_feature_parameters
+            start = 1 + a * self.n_feature_statistics
+            self.feature_gradient(
+                theta[first : first + self.n_feature_parameters],
+                s[0],
+                s[start : start + self.n_feature_statistics],
+                gradient[first : first + self.n_feature_parameters],
+            )
 
     def log_density(self, theta: FloatArray, y: FloatArray) -> float:
         total = 0.0

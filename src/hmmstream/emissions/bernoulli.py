@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import inf, log, log1p
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -27,6 +27,7 @@ class Bernoulli(IndependentFeatures):
 
     value_names = ("probs",)
     domain = "0 or 1"
+    value_bounds: ClassVar[dict[str, tuple[float, float]]] = {"probs": (0.0, 1.0)}
     probs: FloatArray
 
     def __init__(self, probs: ArrayLike | None = None) -> None:
@@ -38,6 +39,9 @@ class Bernoulli(IndependentFeatures):
 
     def sample(self, states: Any, rng: np.random.Generator) -> Any:
         return (rng.random((len(states), self.n_features)) < self.probs[states]).astype(np.int64)
+
+    def moments(self) -> tuple[FloatArray, FloatArray]:
+        return self.probs, self.probs * (1.0 - self.probs)
 
     def accepts(self, value: float) -> bool:
         return value == 0.0 or value == 1.0
@@ -55,3 +59,7 @@ class Bernoulli(IndependentFeatures):
 
     def feature_maximize(self, s: FloatArray, overall: FloatArray, theta: FloatArray) -> None:
         theta[0] = min(max(s[0], RARE), 1.0 - RARE)
+
+    def feature_gradient(self, theta: FloatArray, weight: float, s: FloatArray, gradient: FloatArray) -> None:
+        yes = s[0] / theta[0] if theta[0] > 0.0 else 0.0
+        gradient[0] = yes - ((weight - s[0]) / (1.0 - theta[0]) if theta[0] < 1.0 else 0.0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from copy import copy
 from math import inf, isnan, log
 from typing import Any, ClassVar, Self
 
@@ -30,6 +29,7 @@ class Categorical(Emission):
 
     constants: ClassVar[tuple[str, ...]] = ("n_categories",)
     value_names = ("probs",)
+    sums_to_one = True
     n_features = 1
     probs: FloatArray
 
@@ -49,6 +49,13 @@ class Categorical(Emission):
         self.domain = f"one of the symbols 0, 1, …, {n_categories - 1}"
         self.n_statistics = 1 + n_categories
 
+    @classmethod
+    def for_data(cls, X: FloatArray) -> Self:
+        return cls(int(np.nanmax(X, initial=0.0)) + 1)
+
+    def coordinates(self, X: FloatArray) -> FloatArray:
+        return np.where(np.isnan(X), np.nan, (np.arange(self.n_categories) == X).astype(float))
+
     @property
     def specification(self) -> tuple[Any, ...]:
         return (self.n_categories,)
@@ -56,10 +63,18 @@ class Categorical(Emission):
     def rows(self) -> FloatArray:
         return self.probs
 
-    def with_rows(self, rows: FloatArray) -> Self:
-        other = copy(self)
-        other.probs = frozen(rows, "probs")
-        return other
+    def shaped(self, rows: FloatArray) -> dict[str, FloatArray]:
+        return {"probs": rows}
+
+    def sized(self, n_components: int, n_features: int) -> Self:
+        return type(self)(probs=np.full((n_components, self.n_categories), 1.0 / self.n_categories))
+
+    def bounds(self) -> tuple[FloatArray, FloatArray]:
+        return np.zeros_like(self.probs), np.ones_like(self.probs)
+
+    def moments(self) -> tuple[FloatArray, FloatArray]:
+        """Mean and variance of the indicator of each symbol: (m, n_categories). The mean is its probability."""
+        return self.probs, self.probs * (1.0 - self.probs)
 
     def sample(self, states: Any, rng: np.random.Generator) -> Any:
         return (rng.random((len(states), 1)) >= thresholds(self.probs)[states]).sum(axis=1, keepdims=True)
@@ -90,3 +105,7 @@ class Categorical(Emission):
                     total += theta[i, c]
                 for c in range(self.n_categories):
                     theta[i, c] /= total
+
+    def gradient(self, theta: FloatArray, s: FloatArray, gradient: FloatArray) -> None:
+        for c in range(self.n_categories):
+            gradient[c] = s[1 + c] / theta[c] if theta[c] > 0.0 else 0.0

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from math import log
-from typing import Any
+from math import inf, log
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -30,6 +30,7 @@ class Exponential(IndependentFeatures):
 
     value_names = ("rates",)
     domain = "a number that is not negative"
+    value_bounds: ClassVar[dict[str, tuple[float, float]]] = {"rates": (0.0, inf)}
     rates: FloatArray
 
     def __init__(self, rates: ArrayLike | None = None) -> None:
@@ -41,6 +42,12 @@ class Exponential(IndependentFeatures):
 
     def sample(self, states: Any, rng: np.random.Generator) -> Any:
         return rng.exponential(1.0 / self.rates[states])
+
+    def moments(self) -> tuple[FloatArray, FloatArray]:
+        return 1.0 / self.rates, 1.0 / self.rates**2
+
+    def coordinates(self, X: FloatArray) -> FloatArray:
+        return np.log(np.maximum(X, SMALLEST_MEAN))
 
     def accepts(self, value: float) -> bool:
         return value >= 0.0
@@ -56,3 +63,6 @@ class Exponential(IndependentFeatures):
 
     def feature_maximize(self, s: FloatArray, overall: FloatArray, theta: FloatArray) -> None:
         theta[0] = 1.0 / max(s[0], RARE * overall[0], SMALLEST_MEAN)
+
+    def feature_gradient(self, theta: FloatArray, weight: float, s: FloatArray, gradient: FloatArray) -> None:
+        gradient[0] = weight / theta[0] - s[0]

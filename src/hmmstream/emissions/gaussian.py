@@ -7,14 +7,13 @@ falls below a floor relative to the spread of all data, so that no state collaps
 
 from __future__ import annotations
 
-from copy import copy
 from math import isnan, log, pi, sqrt
 from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hmmstream.arrays import FloatArray, frozen
+from hmmstream.arrays import FloatArray, IntArray, frozen
 from hmmstream.compilable import workspace
 from hmmstream.emissions.base import DEAD, Emission
 
@@ -51,11 +50,13 @@ class Gaussian(Emission):
         "maximize_variances",
         "maximize_covariances",
         "prepare_dense",
+        "gradient_dense",
     )
     constants: ClassVar[tuple[str, ...]] = (
         "is_dense",
         "is_tied",
         "is_spherical",
+        "n_cells",
         "precision",
         "log_norm",
         "centre",
@@ -95,6 +96,7 @@ class Gaussian(Emission):
 
         self.is_dense = self.covariance in ("full", "tied") and d > 1
         self.n_parameters = d + (self.covars.size if self.is_tied else self.covars.size // m)
+        self.n_cells = d * d
         self.precision = self.n_parameters
         self.log_norm = self.precision + (d * d if self.is_dense else d)
         self.centre = self.log_norm + (1 if self.is_dense else d)
@@ -128,12 +130,45 @@ class Gaussian(Emission):
         covars = np.tile(self.covars, (self.n_components, 1, 1)) if self.is_tied else self.covars
         return np.hstack([self.means, covars.reshape(self.n_components, -1)])
 
-    def with_rows(self, rows: FloatArray) -> Self:
+    def shaped(self, rows: FloatArray) -> dict[str, FloatArray]:
         covars = rows[:1, self.n_features :] if self.is_tied else rows[:, self.n_features :]
-        other = copy(self)
-        other.means = frozen(rows[:, : self.n_features], "means")
-        other.covars = frozen(covars.reshape(self.covars.shape), "covars")
-        return other
+        return {"means": rows[:, : self.n_features], "covars": covars.reshape(self.covars.shape)}
+
+    def sized(self, n_components: int, n_features: int) -> Self:
+        covars: Any = {
+            "full": np.tile(np.eye(n_features), (n_components, 1, 1)),
+            "diag": np.ones((n_components, n_features)),
+            "spherical": np.ones(n_components),
+            "tied": np.eye(n_features),
+        }[self.covariance]
+        return type(self)(self.covariance, np.zeros((n_components, n_features)), covars)
+
+    def parameter_table(self) -> IntArray:
+        m, d = self.n_components, self.n_features
+        if self.covariance in ("full", "tied"):
+            place = np.zeros((d, d), dtype=np.int64)
+            place[np.tril_indices(d)] = np.arange(d * (d + 1) // 2)
+            within = np.maximum(place, place.T).ravel()  # the lower triangle, row by row; the upper mirrors it
+        else:
+            within = np.arange(self.n_parameters - d)
+        of_state = (
+            np.zeros((m, 1), dtype=np.int64) if self.is_tied else np.arange(m)[:, np.newaxis] * (within.max() + 1)
+        )
+        return np.hstack([np.arange(m * d).reshape(m, d), m * d + of_state + within])
+
+    def bounds(self) -> tuple[FloatArray, FloatArray]:
+        low, high = super().bounds()
+        on_diagonal = np.eye(self.n_features).ravel() if self.covariance in ("full", "tied") else np.ones(1)
+        low[:, self.n_features :][:, np.broadcast_to(on_diagonal > 0.0, self.n_parameters - self.n_features)] = 0.0
+        return low, high
+
+    def moments(self) -> tuple[FloatArray, FloatArray]:
+        m, d = self.n_components, self.n_features
+        if self.covariance in ("full", "tied"):
+            variances = np.diagonal(self.covars.reshape(-1, d, d), axis1=1, axis2=2)
+        else:
+            variances = self.covars.reshape(m, -1)
+        return self.means, np.broadcast_to(variances, (m, d))
 
     def theta(self) -> FloatArray:
         theta = super().theta()
@@ -215,6 +250,70 @@ class Gaussian(Emission):
                     if row_missing:
                         s[at] += theta[d + a * d + b]
                     at += 1
+
+    def gradient(self, theta: FloatArray, s: FloatArray, gradient: FloatArray) -> None:
+        d = self.n_features
+        if self.is_dense:
+            self.gradient_dense(theta, s, gradient)
+            return
+        if self.is_spherical:
+            gradient[d] = 0.0
+        for a in range(d):
+            precision = theta[self.precision + a]
+            offset = theta[a] - theta[self.centre + a]
+            deviation = s[1 + a] - s[0] * offset
+            square = s[1 + d + a] - offset * (s[1 + a] + deviation)
+            by_variance = 0.5 * precision * (precision * square - s[0])
+            gradient[a] = precision * deviation
+            if self.is_spherical:
+                gradient[d] += by_variance
+            else:
+                gradient[d + a] = by_variance
+
+    def gradient_dense(self, theta: FloatArray, s: FloatArray, gradient: FloatArray) -> None:
+        """Derivatives by the mean, and by each cell of the covariance as if it were a number of its own.
+
+        In whitened coordinates these are W'u and W'(U - s0)W / 2, with u and U the first and second moments.
+        """
+        d = self.n_features
+        W = self.precision
+        u = workspace(self.n_features)
+        moments = workspace(self.n_cells)  # about the mean, then whitened from the right, and from the left
+        half = workspace(self.n_cells)
+        at = 1 + d
+        for a in range(d):
+            for b in range(a + 1):
+                offset_a = theta[a] - theta[self.centre + a]
+                offset_b = theta[b] - theta[self.centre + b]
+                moment = s[at] - offset_a * s[1 + b] - offset_b * s[1 + a] + s[0] * offset_a * offset_b
+                moments[a * d + b] = moments[b * d + a] = moment
+                at += 1
+        for a in range(d):
+            u[a] = 0.0
+            for b in range(a + 1):
+                u[a] += theta[W + a * d + b] * (s[1 + b] - s[0] * (theta[b] - theta[self.centre + b]))
+            for b in range(d):
+                half[b * d + a] = 0.0
+                for c in range(a + 1):
+                    half[b * d + a] += moments[b * d + c] * theta[W + a * d + c]
+        for a in range(d):
+            for b in range(d):
+                moments[a * d + b] = -s[0] if a == b else 0.0
+                for c in range(a + 1):
+                    moments[a * d + b] += theta[W + a * d + c] * half[c * d + b]
+        for a in range(d):
+            gradient[a] = 0.0
+            for c in range(a, d):
+                gradient[a] += theta[W + c * d + a] * u[c]
+            for b in range(d):
+                half[a * d + b] = 0.0
+                for c in range(b, d):
+                    half[a * d + b] += moments[a * d + c] * theta[W + c * d + b]
+        for a in range(d):
+            for b in range(d):
+                gradient[d + a * d + b] = 0.0
+                for c in range(a, d):
+                    gradient[d + a * d + b] += 0.5 * theta[W + c * d + a] * half[c * d + b]
 
     def move_centre(self, theta: FloatArray, S: FloatArray, shift: FloatArray) -> None:
         for a in range(self.n_features):

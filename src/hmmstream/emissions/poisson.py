@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import inf, lgamma, log
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -28,6 +28,7 @@ class Poisson(IndependentFeatures):
 
     value_names = ("rates",)
     domain = "a count: 0, 1, 2, …"
+    value_bounds: ClassVar[dict[str, tuple[float, float]]] = {"rates": (0.0, inf)}
     rates: FloatArray
 
     def __init__(self, rates: ArrayLike | None = None) -> None:
@@ -39,6 +40,12 @@ class Poisson(IndependentFeatures):
 
     def sample(self, states: Any, rng: np.random.Generator) -> Any:
         return rng.poisson(self.rates[states])
+
+    def moments(self) -> tuple[FloatArray, FloatArray]:
+        return self.rates, self.rates
+
+    def coordinates(self, X: FloatArray) -> FloatArray:
+        return np.sqrt(X)
 
     def accepts(self, value: float) -> bool:
         return value >= 0.0 and value == np.floor(value)
@@ -56,3 +63,6 @@ class Poisson(IndependentFeatures):
 
     def feature_maximize(self, s: FloatArray, overall: FloatArray, theta: FloatArray) -> None:
         theta[0] = max(s[0], RARE)
+
+    def feature_gradient(self, theta: FloatArray, weight: float, s: FloatArray, gradient: FloatArray) -> None:
+        gradient[0] = (s[0] / theta[0] if theta[0] > 0.0 else 0.0) - weight

@@ -13,6 +13,7 @@ from hmmstream.arrays import FloatArray, IntArray
 from hmmstream.compilable import workspace
 from hmmstream.emissions.base import DEAD, RARE
 from hmmstream.recursions.bridge import compiled, inlined, view
+from hmmstream.recursions.rows import ACCEPTED, first_refused, read
 from hmmstream.recursions.state import (
     IN_SEQUENCE,
     LIKELIHOOD_FACTOR,
@@ -24,7 +25,6 @@ from hmmstream.recursions.state import (
     compiled_parts,
 )
 
-LARGEST = 1e150  # of an observation; what is larger is taken for this, so that its square is finite
 LARGEST_STATISTIC = 1e300
 UNREACHABLE = 1e-250  # a predicted probability below this is 0: its reciprocal would overflow
 UNDERFLOW = 1e-50  # of the pending likelihood factor
@@ -34,7 +34,6 @@ RECENTRE_EVERY = 64  # observations; and at n = 1, 2, 4, …, 32
 
 BLOCK = 64  # step sizes are computed in blocks: those of n // BLOCK = 0, 1, …
 
-ACCEPTED = -1
 AVERAGE_NOTHING, AVERAGE_STATISTIC, AVERAGE_PARAMETERS = 0, 1, 2
 
 
@@ -63,11 +62,9 @@ def learn(
     that is empty.
     """
     m = shape.n_states
-    for row in range(len(X)):
-        for a in range(emission.n_features):
-            value = X[row, a]
-            if value == value and not (abs(value) < inf and emission.accepts(value)):
-                return row * emission.n_features + a
+    refused = first_refused(emission, X)
+    if refused != ACCEPTED:
+        return refused
 
     state = compiled_parts(shape, vector)
     groups = view(groups, 0, (shape.n_cells,))  # views are passed on without counting references
@@ -82,16 +79,14 @@ def learn(
             state.clock[IN_SEQUENCE] = 0.0
             next_start += 1
         state.clock[N_SEEN] += 1.0
-        for a in range(emission.n_features):
-            y[a] = X[row, a]
-            if abs(y[a]) > LARGEST:
-                y[a] = LARGEST if y[a] > 0.0 else -LARGEST
+        read(emission, X, row, y)
         n = int(state.clock[TIME])
         if len(steps) == 0 and (n % BLOCK == 0 or row == 0):
             fill_block(schedule, n, min(n + len(X) - row, n + BLOCK - n % BLOCK), block)
         gamma = 1.0 if n == 0 else steps[n - first] if len(steps) > 0 else block[n % BLOCK]
         missing = emission.is_missing(y)  # then the chain moves on, and there is nothing to learn
-        advance(emission, shape, state, groups, y, 0.0 if missing else gamma)
+        gamma = 0.0 if missing else gamma
+        advance(emission, shape, state, groups, y, 1.0 - gamma, gamma, gamma)
         if not missing:
             count_visits(shape, state)
             if n > n_min and (update_every == 1 or n % update_every == 0):
@@ -143,7 +138,16 @@ def fill_block(schedule: FloatArray, start: int, stop: int, block: FloatArray) -
 
 
 @inlined
-def advance(emission: Any, shape: Any, state: State, groups: IntArray, y: FloatArray, gamma: float) -> None:
+def advance(
+    emission: Any,
+    shape: Any,
+    state: State,
+    groups: IntArray,
+    y: FloatArray,
+    keep: float,
+    transition_weight: float,
+    emission_weight: float,
+) -> None:
     """Bring the filter, rho and S up to date with the observation ``y``."""
     m = shape.n_states
     predicted = workspace(shape.n_states)
@@ -153,15 +157,21 @@ def advance(emission: Any, shape: Any, state: State, groups: IntArray, y: FloatA
     moved = state.clock[IN_SEQUENCE] > 0.0
     if moved:
         retrospect(shape, state, predicted, r)
-    else:  # the first observation of a sequence: no transition, and the past says nothing about it
-        for k in range(m):
-            predicted[k] = state.startprob[k] if state.startprob[k] > UNREACHABLE else 0.0
-            for i in range(m):
-                r[i, k] = state.phi[i]
-        state.clock[IN_SEQUENCE] = 1.0
+    else:
+        begin(shape, state, predicted, r)
     compute_statistic(emission, shape, state, y, s)
     update_filter(emission, shape, state, predicted, y)
-    update_statistic(shape, state, groups, r, s, gamma, moved)
+    update_statistic(shape, state, groups, r, s, keep, transition_weight if moved else 0.0, emission_weight)
+
+
+@inlined
+def begin(shape: Any, state: State, predicted: FloatArray, r: FloatArray) -> None:
+    """The first observation of a sequence: no transition, and the past says nothing about it."""
+    for k in range(shape.n_states):
+        predicted[k] = state.startprob[k] if state.startprob[k] > UNREACHABLE else 0.0
+        for i in range(shape.n_states):
+            r[i, k] = state.phi[i]
+    state.clock[IN_SEQUENCE] = 1.0
 
 
 @inlined
@@ -235,9 +245,19 @@ def update_filter(emission: Any, shape: Any, state: State, predicted: FloatArray
 
 @inlined
 def update_statistic(
-    shape: Any, state: State, groups: IntArray, r: FloatArray, s: FloatArray, gamma: float, moved: bool
+    shape: Any,
+    state: State,
+    groups: IntArray,
+    r: FloatArray,
+    s: FloatArray,
+    keep: float,
+    transition_weight: float,
+    emission_weight: float,
 ) -> None:
-    """rho(k) becomes gamma s(k) + (1 - gamma) times the mean of rho over where the chain was; S its mean under phi."""
+    """rho(k) becomes ``keep`` times its mean over where the chain was, plus what is new; S its mean under phi.
+
+    On line, the weights are gamma and ``keep`` is 1 - gamma; with all of them 1, S is the plain sum.
+    """
     m, p = shape.n_states, shape.n_statistics
     mixed = workspace(shape.n_states)
     for c in range(shape.n_rows):
@@ -248,20 +268,20 @@ def update_statistic(
                 mixed[k] += state.rho[i, c] * r[i, k]
         total = 0.0
         for k in range(m):
-            state.rho[k, c] = (1.0 - gamma) * mixed[k]
+            state.rho[k, c] = keep * mixed[k]
             total += state.rho[k, c] * state.phi[k]
         state.S[c] = total
-    if moved:
+    if transition_weight > 0.0:
         for i in range(m):
             for k in range(m):
                 g = groups[i * m + k]
                 if g >= 0:
-                    state.rho[k, g] += gamma * r[i, k]
-                    state.S[g] += gamma * r[i, k] * state.phi[k]
+                    state.rho[k, g] += transition_weight * r[i, k]
+                    state.S[g] += transition_weight * r[i, k] * state.phi[k]
     for k in range(m):
         for a in range(p):
-            state.rho[k, shape.n_groups + k * p + a] += gamma * s[k, a]
-            state.S[shape.n_groups + k * p + a] += gamma * s[k, a] * state.phi[k]
+            state.rho[k, shape.n_groups + k * p + a] += emission_weight * s[k, a]
+            state.S[shape.n_groups + k * p + a] += emission_weight * s[k, a] * state.phi[k]
 
 
 @inlined

@@ -1,0 +1,213 @@
+"""Batch EM: expectation over the whole record, then the engine's own M-step, again and again."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, get_args
+
+import numpy as np
+
+from hmmstream import inference
+from hmmstream.arrays import FloatArray
+from hmmstream.inference import Record
+from hmmstream.model import HMM
+from hmmstream.parameters import Parameters, Point, Start, stationary
+from hmmstream.recursions import online, recursive
+from hmmstream.recursions.state import LIKELIHOOD_FACTOR, LOG_LIKELIHOOD, Shape, State, parts
+
+Method = Literal["forward-backward", "recursive"]
+
+ROUNDING = 1e-10  # of the log-likelihood and of the number of rows: what rounding may take away
+
+
+class Fit(NamedTuple):
+    """Where EM has come to."""
+
+    model: HMM
+    history: list[float]  # log-likelihood of the start and after each iteration: the last is that of ``model``
+    converged: bool
+
+
+class Counts(NamedTuple):
+    """Expected numbers, given all observations. They add up over sequences."""
+
+    log_likelihood: float
+    start: FloatArray  # (m,): sequences that start in each state
+    transitions: FloatArray  # (C,): transitions in each group
+    emissions: FloatArray  # (m, p): the emission statistic of each state
+
+
+class EM:
+    """Expectation and maximization for one record, from one start.
+
+    Parameters
+    ----------
+    start : HMM
+        Where the climb starts, and what is kept: family, structure, and the start distribution if that is "fixed".
+    data : Record
+    method : "forward-backward" or "recursive"
+        How the expectation is computed: the second needs no memory that grows with the record, and costs more.
+    start_kind : "free", "fixed" or "stationary"
+    with_first : bool
+        Whether the first row of each sequence takes part in the estimation of the emissions. Without it, as the
+        recursion of the paper has it, this is not exactly EM, and the likelihood need not increase.
+    """
+
+    def __init__(
+        self,
+        start: HMM,
+        data: Record,
+        *,
+        method: Method = "forward-backward",
+        start_kind: Start = "free",
+        with_first: bool = True,
+        n_jobs: int = 1,
+    ) -> None:
+        if method not in get_args(Method):
+            raise ValueError(f"method must be one of {get_args(Method)}, got {method!r}")
+        self.data = data
+        self.method, self.start_kind, self.with_first, self.n_jobs = method, start_kind, with_first, n_jobs
+        self.parameters = Parameters(start, start_kind)
+        self.cells = start.transition.cells(start.n_components)
+        emission = start.emission
+        self.shape = Shape(start.n_components, self.cells.n_groups, emission.theta().shape[1], emission.n_statistics)
+        startprob = stationary(start.transmat) if start_kind == "stationary" else start.startprob
+        self.model = Point(startprob, start.transmat, emission, start.transition)
+
+    def run(self, n_iter: int, tol: float, verbose: bool = False) -> Fit:
+        """Iterate until the log-likelihood gains less than ``tol``, at most ``n_iter`` times."""
+        history: list[float] = []
+        converged = False
+        while True:
+            is_last = len(history) == n_iter
+            if is_last:
+                history.append(self.log_likelihood())
+            else:
+                expected = self.expect()
+                history.append(expected.log_likelihood)
+            if verbose:
+                print(f"iteration {len(history) - 1}: log-likelihood {history[-1]:.6f}", flush=True)
+            if len(history) > 1:
+                gain = history[-1] - history[-2]
+                self._check_gain(gain, history[-1])
+                converged = gain < tol
+            if is_last or converged:
+                break
+            self.maximize(expected)
+        return Fit(HMM(*self.model), history, converged)
+
+    def _check_gain(self, gain: float, log_likelihood: float) -> None:
+        if self.with_first and gain < -ROUNDING * (abs(log_likelihood) + len(self.data)):
+            raise RuntimeError(
+                f"the log-likelihood fell by {-gain:g} to {log_likelihood:.10g}, which an EM iteration never does: "
+                f"{type(self.model.emission).__name__} has an M-step that does not fit its density, or the start is "
+                "too far from the data for the arithmetic (are the features of very different size?)"
+            )
+
+    # --- E-step -----------------------------------------------------------------------------------------------------
+
+    def log_likelihood(self) -> float:
+        """Of the current model."""
+        return sum(inference.each(lambda piece: inference.log_likelihood(self.model, piece), self.data, self.n_jobs))
+
+    def expect(self) -> Counts:
+        """What the current model expects, given the data."""
+        one = self._forward_backward if self.method == "forward-backward" else self._recursive
+        return inference.add_up(inference.each(one, self.data, self.n_jobs))
+
+    def _forward_backward(self, piece: Record) -> Counts:
+        model, groups = self.model, self.parameters.groups
+        expected = inference.expect(model, piece, self.with_first)
+        transitions = np.zeros(self.shape.n_groups)
+        np.add.at(transitions, groups[groups >= 0], (expected.pairs * model.transmat)[groups >= 0])
+        return Counts(expected.log_likelihood, expected.start * model.startprob, transitions, expected.emissions)
+
+    def _recursive(self, piece: Record) -> Counts:
+        vector, state = self._state()
+        m, n_groups = self.shape.n_states, self.shape.n_groups
+        start = np.zeros(m)
+        recursive.expect(
+            self.model.emission,
+            self.shape,
+            vector,
+            self.cells.groups,
+            piece.X,
+            piece.is_start,
+            self.with_first,
+            start,
+        )
+        log_likelihood = float(state.clock[LOG_LIKELIHOOD] + np.log(state.clock[LIKELIHOOD_FACTOR]))
+        return Counts(log_likelihood, start, state.S[:n_groups], state.S[n_groups:].reshape(m, -1))
+
+    def _state(self) -> tuple[FloatArray, State]:
+        """The engine's state before the first observation."""
+        vector = np.zeros(self.shape.size)
+        state = parts(self.shape, vector)
+        state.clock[LIKELIHOOD_FACTOR] = 1.0
+        state.startprob[:] = state.phi[:] = self.model.startprob
+        state.alive[:] = 1.0
+        state.transmat[:] = self.model.transmat
+        state.theta[:] = self.model.emission.theta()
+        return vector, state
+
+    # --- M-step -----------------------------------------------------------------------------------------------------
+
+    def maximize(self, counts: Counts) -> None:
+        """Replace the model by the one under which what was expected is most likely."""
+        emission = self.model.emission
+        weight = counts.emissions[:, 0].sum()
+        if weight > 0.0:
+            vector, state = self._state()
+            state.mean_S[:] = np.concatenate([counts.transitions, counts.emissions.ravel()]) / weight
+            for _ in range(2):  # the first finds the floor of the variances, for the second
+                state.alive[:] = 1.0
+                online.maximize_average(emission, self.shape, vector, *self.cells[1:])
+            transmat = state.transmat
+            if self.start_kind == "stationary":
+                transmat = maximize_stationary(self.parameters, counts, [transmat, self.model.transmat])
+            emission = emission.with_rows(state.theta[:, : emission.n_parameters])
+            self.model = self.model._replace(transmat=transmat, emission=emission)
+        if self.start_kind == "free" and len(self.data):
+            self.model = self.model._replace(startprob=counts.start / counts.start.sum())
+        elif self.start_kind == "stationary":
+            self.model = self.model._replace(startprob=stationary(self.model.transmat))
+
+
+def maximize_stationary(parameters: Parameters, counts: Counts, candidates: list[FloatArray]) -> FloatArray:
+    """The transition matrix that makes the expected transitions most likely, and the starts in its own distribution.
+
+    There is no formula for it. The search starts from the better of the ``candidates``, in logarithms of the
+    probabilities, so that they stay positive and rows sum to 1.
+    """
+    from scipy.optimize import minimize  # takes long to import, and only this needs it
+
+    groups, n_groups = parameters.groups, parameters.n_groups
+    is_cell = groups >= 0
+
+    def matrix(logits: FloatArray) -> FloatArray:
+        weights = np.where(is_cell, np.exp(logits)[groups], 0.0)
+        return np.asarray(weights / weights.sum(axis=1, keepdims=True))
+
+    def loss(logits: FloatArray) -> tuple[float, FloatArray]:
+        transmat = matrix(logits)
+        distribution = stationary(transmat)
+        by_group = np.zeros(n_groups)
+        by_group[groups[is_cell]] = transmat[is_cell]
+        starts = counts.start > 0.0
+        if not (distribution[starts] > 0.0).all():
+            return np.inf, np.zeros(n_groups)
+        value = counts.transitions @ np.log(by_group) + counts.start[starts] @ np.log(distribution[starts])
+        slopes = parameters.spread(transmat)[-len(distribution) :, :n_groups]
+        gradient = counts.transitions + by_group * (counts.start[starts] / distribution[starts] @ slopes[starts])
+        for members, sizes in parameters.sums:
+            if members.max() < n_groups:  # a row sums to 1: what all its logits have in common changes nothing
+                gradient[members] -= sizes * by_group[members] * gradient[members].sum()
+        return -float(value), -gradient
+
+    logits = []
+    for transmat in candidates:
+        values = np.zeros(n_groups)
+        values[groups[is_cell]] = np.log(transmat[is_cell])
+        logits.append(values)
+    best = min(logits, key=lambda values: loss(values)[0])
+    found = minimize(loss, best, jac=True, method="L-BFGS-B", options={"maxiter": 1000, "ftol": 0.0, "gtol": 1e-9})
+    return matrix(found.x if found.fun <= loss(best)[0] else best)

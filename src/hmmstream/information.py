@@ -1,0 +1,144 @@
+"""How sharply the data speak about the parameters: score, Fisher information, standard errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+
+from hmmstream import inference
+from hmmstream.arrays import FloatArray
+from hmmstream.inference import Pass, Record, Values
+from hmmstream.parameters import Parameters
+from hmmstream.recursions import exact, rows
+
+RELATIVE_STEP = 1e-3  # of differences of the score; their error is its fourth power
+EDGE = 1e-6  # closer than this to its bound, in units of its natural scale, a parameter is on the edge
+
+
+def score(parameters: Parameters, values: FloatArray, data: Record, n_jobs: int) -> FloatArray:
+    """Gradient of the log-likelihood by all parameters, by Fisher's identity: that of the expected complete data."""
+    point = parameters.at(values)
+    expected = inference.add_up(inference.each(lambda piece: inference.expect(point, piece), data, n_jobs))
+    return differentiate(parameters, point, expected)
+
+
+def differentiate(parameters: Parameters, point: Values, expected: inference.Expectation) -> FloatArray:
+    """The score from the expected statistics."""
+    groups, theta = parameters.groups, point.emission.theta()
+    transitions = np.zeros(parameters.n_groups)
+    np.add.at(transitions, groups[groups >= 0], expected.pairs[groups >= 0])
+    emissions = np.zeros(parameters.table.shape)
+    for k, row in enumerate(emissions):
+        point.emission.gradient(theta[k], expected.emissions[k], row)
+    by_cell = np.concatenate([transitions, emissions.ravel(), expected.start])
+    return np.asarray(by_cell @ parameters.spread(point.transmat))
+
+
+def increments(parameters: Parameters, data: Record) -> Iterator[tuple[slice, FloatArray]]:
+    """Gradients of each row's log predictive density by all parameters, a block of rows at a time."""
+    point = parameters.at(parameters.values)
+    emission, m = point.emission, point.emission.n_components
+    spread = parameters.spread(point.transmat)
+    work = Pass(point, len(data), width=len(spread))
+    groups = parameters.groups.ravel()
+    slopes = np.zeros((m, len(spread)))
+    phi = work.startprob.copy()
+    for piece in work.blocks(len(data)):
+        before, block = phi.copy(), data[piece]
+        _, filtered, gain = work.forward(block, phi)
+        gradients = np.empty((len(block), m, emission.n_parameters))
+        rows.gradients(emission, work.theta, block.X, gradients)
+        by_cell = np.empty((len(block), len(spread)))
+        exact.tangent(
+            work.chain, work.transmat, groups, block.is_start, filtered, before, gain, gradients, slopes, by_cell
+        )
+        yield piece, by_cell @ spread
+
+
+def outer_information(parameters: Parameters, data: Record) -> FloatArray:
+    """Sum of the outer products of the increments of the score."""
+    information = np.zeros((parameters.size, parameters.size))
+    for _, block in increments(parameters, data):
+        information += block.T @ block
+    return information
+
+
+def observed_information(parameters: Parameters, data: Record, scales: FloatArray, n_jobs: int) -> FloatArray:
+    """Minus the second derivatives of the log-likelihood: differences of the exact score, of fourth order.
+
+    ``scales`` are the natural scales of the parameters. Close to a bound, differences are taken on its inner side.
+    """
+    values = parameters.values
+    information = np.zeros((parameters.size, parameters.size))
+    below, above = values - parameters.low, parameters.high - values
+    for at, scale in enumerate(scales):
+        room = min(below[at], above[at])
+        step = RELATIVE_STEP * min(scale, room)
+        stencil = {-2: 1.0, -1: -8.0, 1: 8.0, 2: -1.0}
+        if room < EDGE * scale:
+            step = RELATIVE_STEP * scale * (1.0 if below[at] < above[at] else -1.0)
+            stencil = {0: -25.0, 1: 48.0, 2: -36.0, 3: 16.0, 4: -3.0}
+        for place, weight in stencil.items():
+            moved = values.copy()
+            moved[at] += place * step
+            information[at] -= weight / (12.0 * step) * score(parameters, moved, data, n_jobs)
+    return 0.5 * (information + information.T)
+
+
+def natural_scales(outer: FloatArray, n: int) -> FloatArray:
+    """By how much each parameter has to change for one observation to notice: 1 where none ever would."""
+    diagonal = np.diag(outer)
+    return np.sqrt(np.divide(n, diagonal, out=np.ones_like(diagonal), where=diagonal > 0.0))
+
+
+def information(parameters: Parameters, data: Record, kind: str, n_jobs: int) -> tuple[FloatArray, Any]:
+    """The information about all parameters, and which of them are on the edge of what they may be."""
+    if kind not in ("outer", "observed"):
+        raise ValueError(f"kind must be 'outer' or 'observed', got {kind!r}")
+    matrix = outer_information(parameters, data)
+    scales = natural_scales(matrix, max(len(data), 1))
+    values = parameters.values
+    on_edge = np.minimum(values - parameters.low, parameters.high - values) < EDGE * scales
+    if kind == "observed":
+        matrix = observed_information(parameters, data, scales, n_jobs)
+    return matrix, on_edge
+
+
+def standard_errors(parameters: Parameters, data: Record, kind: str, n_jobs: int) -> FloatArray:
+    """Standard error of each parameter; NaN for one on the edge of what it may be, where there is none."""
+    matrix, on_edge = information(parameters, data, kind, n_jobs)
+    directions = parameters.directions(on_edge)
+    reduced = directions.T @ matrix @ directions
+    scale = np.sqrt(np.abs(np.diag(reduced)))
+    try:
+        if not (scale > 0.0).all():
+            raise np.linalg.LinAlgError
+        factor = np.linalg.cholesky(reduced / scale / scale[:, np.newaxis])
+    except np.linalg.LinAlgError:
+        raise ValueError(
+            "the information matrix is not positive definite: these data cannot tell some parameters apart, or the "
+            "model is far from its maximum. Fit it first, to more data, or with fewer states"
+        ) from None
+    errors = np.linalg.norm(np.linalg.solve(factor, (directions / scale).T), axis=0)
+    errors[on_edge] = np.nan
+    return np.asarray(errors)
+
+
+def confidence_intervals(parameters: Parameters, errors: FloatArray, level: float) -> tuple[FloatArray, FloatArray]:
+    """Lower and upper ends, inside the bounds: symmetric in the logarithm of positive numbers, or in the logit."""
+    if not 0.0 < level < 1.0:
+        raise ValueError(f"level must lie between 0 and 1, got {level!r}")
+    z = NormalDist().inv_cdf(0.5 + 0.5 * level)
+    values, low, high = parameters.values, parameters.low, parameters.high
+    ends = []
+    for sign in (-1.0, 1.0):
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            linear = values + sign * z * errors
+            positive = values * np.exp(sign * z * errors / values)
+            odds = values / (1.0 - values) * np.exp(sign * z * errors / (values * (1.0 - values)))
+            probability = 1.0 / (1.0 + 1.0 / odds)
+        ends.append(np.where(high == 1.0, probability, np.where(low == 0.0, positive, linear)))
+    return ends[0], ends[1]

@@ -1,0 +1,300 @@
+"""Exact inference along a chain: arrays in, arrays out, a block of rows at a time.
+
+Nothing here knows what was observed: ``g[t, k]`` is the density of row t in state k, up to a factor that all states
+share and whose logarithm is ``log_scale[t]``. ``is_start[t]`` says that row t begins a new sequence.
+"""
+
+from __future__ import annotations
+
+from math import exp, inf, log
+from typing import Any, ClassVar
+
+import numpy as np
+
+from hmmstream.arrays import FloatArray, IntArray
+from hmmstream.compilable import Compilable, workspace
+from hmmstream.recursions.bridge import compiled, inlined
+from hmmstream.recursions.vectors import load, spread, store, total, where_above
+
+UNREACHABLE = 1e-300  # a predicted probability below this is 0: its reciprocal would overflow
+FEW_STATES = 8  # expected transitions of so many stay in registers
+UNDERFLOW, OVERFLOW = 1e-150, 1e150  # of the pending likelihood factor
+LOST = 1e-100  # when the state is smaller than this, what matters may soon underflow
+
+
+class Chain(Compilable):
+    """The number of states, known when compiling, and how many rows have their expected transitions summed together."""
+
+    constants: ClassVar[tuple[str, ...]] = ("n_states", "n_cells", "patch")
+
+    def __init__(self, n_states: int) -> None:
+        self.n_states = n_states
+        self.n_cells = n_states * n_states
+        self.patch = 1 if n_states <= FEW_STATES else 32
+
+
+@compiled
+def forward(
+    chain: Any,
+    startprob: FloatArray,
+    transmat: FloatArray,
+    is_start: Any,
+    log_g: FloatArray,
+    g: FloatArray,
+    log_scale: FloatArray,
+    phi: FloatArray,
+    filtered: FloatArray,
+) -> float:
+    """Filter: Bayes' rule row after row. Returns the log-likelihood.
+
+    ``phi`` is the filter before the first row, and becomes that of the last. ``g`` becomes the gain: filtered over
+    predicted probability, which is what the way back needs.
+    """
+    m = chain.n_states
+    q = workspace(chain.n_cells)
+    state = workspace(chain.n_states)  # the filter, times ``size``
+    for i in range(m):
+        state[i] = phi[i]
+        for k in range(m):
+            q[i * m + k] = transmat[i, k]
+    log_likelihood, factor = 0.0, 1.0
+    # Every second row, the state is divided by the size that it had two rows before: the filter itself would make each
+    # row wait for the division of the last.
+    size, older_size, inverse_size, older_inverse = 1.0, 1.0, 1.0, 1.0
+    for row in range(len(g)):
+        lift = 1.0
+        if is_start[row]:
+            factor *= size
+            size = older_size = inverse_size = older_inverse = 1.0
+            predicted = load(startprob, 0, chain.n_states)
+        else:
+            predicted = spread(0.0, chain.n_states)
+            for i in range(m):
+                predicted = predicted + state[i] * load(q, i * m, chain.n_states)
+            if row % 2 == 0:
+                lift = older_inverse
+                factor *= older_size
+        density = load(g, row * m, chain.n_states)
+        joint = predicted * (density * lift)
+        older_size, older_inverse = size, inverse_size
+        size = total(joint)
+        store(state, 0, joint)
+        if size > LOST:
+            inverse_size = 1.0 / size
+            gain = density * (lift * older_size * inverse_size)
+        else:
+            factor *= older_size * lift
+            predicted = predicted * older_inverse
+            older_size = older_inverse = 1.0
+            size = rescue(chain, predicted, log_g, log_scale, row, state)
+            inverse_size = 1.0 / size
+            gain = load(state, 0, chain.n_states) * inverse_size / predicted
+        store(filtered, row * m, load(state, 0, chain.n_states) * inverse_size)
+        store(g, row * m, where_above(predicted, UNREACHABLE * older_size, gain))
+        log_likelihood += log_scale[row]
+        if not UNDERFLOW < factor < OVERFLOW:
+            log_likelihood += log(factor)
+            factor = 1.0
+    for k in range(m):
+        phi[k] = state[k] * inverse_size
+    return log_likelihood + log(factor) + log(size)
+
+
+@inlined
+def rescue(chain: Any, prediction: Any, log_g: FloatArray, log_scale: FloatArray, row: int, state: FloatArray) -> float:
+    """Bayes' rule in logarithms, for a row whose likely states have hardly been reachable."""
+    predicted = workspace(chain.n_states)
+    store(predicted, 0, prediction)
+    top = -inf
+    for k in range(chain.n_states):
+        state[k] = log(predicted[k]) + log_g[row, k] if predicted[k] > UNREACHABLE else -inf
+        top = max(top, state[k])
+    log_scale[row] = top
+    size = 0.0
+    for k in range(chain.n_states):
+        # What is impossible in every state that can be reached tells nothing about which it was
+        state[k] = exp(state[k] - top) if top > -inf else predicted[k]
+        size += state[k]
+    return size
+
+
+@compiled
+def backward(
+    chain: Any,
+    transmat: FloatArray,
+    is_start: Any,
+    before: FloatArray,
+    filtered: FloatArray,
+    gain: FloatArray,
+    message: FloatArray,
+    smoothed: FloatArray,
+    pairs: FloatArray,
+    start: FloatArray,
+) -> None:
+    """Smooth, from the last row to the first: what came later says which state was how likely.
+
+    ``before`` is the filter before the first row. ``message`` says by how much each state of the last row is more
+    probable in the light of what follows, and becomes the same for the row before the first. Expected transitions and
+    starts, divided by their probabilities, are added to ``pairs`` and ``start``: so they are derivatives of the
+    log-likelihood, also where a probability is 0. ``gain`` becomes smoothed over predicted probability.
+    """
+    m = chain.n_states
+    q = workspace(chain.n_cells)  # transposed
+    sums = workspace(chain.n_cells)
+    now = workspace(chain.n_states)
+    for i in range(m):
+        store(sums, i * m, load(pairs, i * m, chain.n_states))
+        for k in range(m):
+            q[k * m + i] = transmat[i, k]
+    likely = load(message, 0, chain.n_states)
+    row = len(filtered) - 1
+    while row >= 0:
+        first = max(row - chain.patch + 1, 0)
+        for t in range(row, first - 1, -1):
+            store(smoothed, t * m, load(filtered, t * m, chain.n_states) * likely)
+            store(now, 0, likely * load(gain, t * m, chain.n_states))
+            if is_start[t]:
+                store(start, 0, load(start, 0, chain.n_states) + load(now, 0, chain.n_states))
+                store(gain, t * m, spread(0.0, chain.n_states))  # no transition
+                likely = spread(1.0, chain.n_states)
+            else:
+                store(gain, t * m, load(now, 0, chain.n_states))
+                likely = spread(0.0, chain.n_states)
+                for k in range(m):
+                    likely = likely + now[k] * load(q, k * m, chain.n_states)
+        for i in range(m):
+            row_sum = load(sums, i * m, chain.n_states)
+            for t in range(max(first, 1), row + 1):
+                row_sum = row_sum + filtered[t - 1, i] * load(gain, t * m, chain.n_states)
+            store(sums, i * m, row_sum)
+        row = first - 1
+    for i in range(m):
+        store(pairs, i * m, load(sums, i * m, chain.n_states) + before[i] * load(gain, 0, chain.n_states))
+    store(message, 0, likely)
+
+
+@compiled
+def best_paths(
+    chain: Any,
+    log_startprob: FloatArray,
+    log_transmat: FloatArray,
+    is_start: Any,
+    log_g: FloatArray,
+    delta: FloatArray,
+    back: Any,
+) -> float:
+    """Viterbi's recursion. Returns what is to be added to the log-probability of the best path.
+
+    ``delta[k]`` is the log-probability of the best path so far that ends in state k, compared with the best of all;
+    ``back[t, k]`` is where that path was one row before. Sequences are strung together: each starts where the best
+    path through the last one ended.
+    """
+    m = chain.n_states
+    reached = workspace(chain.n_states)
+    log_probability = 0.0
+    for row in range(len(log_g)):
+        for k in range(m):
+            best, origin = -inf, 0
+            for i in range(m):
+                candidate = delta[i] + (0.0 if is_start[row] else log_transmat[i, k])
+                if candidate > best:
+                    best, origin = candidate, i
+            reached[k] = best + log_startprob[k] if is_start[row] else best
+            back[row, k] = origin
+        top = -inf
+        for k in range(m):
+            delta[k] = reached[k] + log_g[row, k]
+            top = max(top, delta[k])
+        log_probability += top
+        if top == -inf:  # what is impossible in every state that can be reached tells nothing
+            for k in range(m):
+                delta[k] = reached[k]
+                top = max(top, delta[k])
+        for k in range(m):
+            delta[k] -= top
+    return log_probability
+
+
+@compiled
+def trace_back(chain: Any, back: Any, last: int, path: IntArray) -> None:
+    """Follow the best path from the state ``last`` of the last row to the first row."""
+    for row in range(len(path) - 1, -1, -1):
+        path[row] = last
+        last = back[row, last]
+
+
+@compiled
+def draw_paths(
+    chain: Any, transmat: FloatArray, is_start: Any, filtered: FloatArray, uniform: FloatArray, paths: IntArray
+) -> None:
+    """Draw each path of states from its distribution given all rows, from the last row to the first."""
+    m = chain.n_states
+    weights = workspace(chain.n_states)
+    for draw in range(len(paths)):
+        for row in range(len(filtered) - 1, -1, -1):
+            is_last = row == len(filtered) - 1 or is_start[row + 1]
+            size = 0.0
+            for i in range(m):
+                weights[i] = filtered[row, i] * (1.0 if is_last else transmat[i, paths[draw, row + 1]])
+                size += weights[i]
+            level = uniform[draw, row] * size
+            state, below = -1, 0.0
+            for i in range(m):
+                below += weights[i]
+                if weights[i] > 0.0 and (state < 0 or below - weights[i] <= level):
+                    state = i
+            paths[draw, row] = state
+
+
+@compiled
+def tangent(
+    chain: Any,
+    transmat: FloatArray,
+    groups: IntArray,
+    is_start: Any,
+    filtered: FloatArray,
+    before: FloatArray,
+    gain: FloatArray,
+    gradients: FloatArray,
+    slopes: FloatArray,
+    increments: FloatArray,
+) -> None:
+    """The filter's derivatives: how each row's log predictive density changes with each parameter.
+
+    Parameters are the groups of transitions, then the rows of theta, then the start probabilities, each by itself.
+    ``gradients[t, k]`` is the derivative of the log-density of row t in state k by that state's row of theta;
+    ``slopes[k]`` is the derivative of the filter, before the first row and then after the last.
+    """
+    m = chain.n_states
+    n_groups = increments.shape[1] - m - m * gradients.shape[2]
+    n_parameters = increments.shape[1]
+    width = gradients.shape[2]
+    change = np.zeros((m, n_parameters))  # of the predicted probabilities, times the gain
+    for row in range(len(filtered)):
+        for k in range(m):
+            for c in range(n_parameters):
+                change[k, c] = 0.0
+        if is_start[row]:
+            for k in range(m):
+                change[k, n_groups + m * width + k] = gain[row, k]
+        else:
+            for i in range(m):
+                past = before[i] if row == 0 else filtered[row - 1, i]
+                for k in range(m):
+                    weight = transmat[i, k] * gain[row, k]
+                    if weight > 0.0:
+                        for c in range(n_parameters):
+                            change[k, c] += slopes[i, c] * weight
+                    if groups[i * m + k] >= 0:
+                        change[k, groups[i * m + k]] += past * gain[row, k]
+        for k in range(m):
+            for a in range(width):
+                change[k, n_groups + k * width + a] += filtered[row, k] * gradients[row, k, a]
+        for c in range(n_parameters):
+            increment = 0.0
+            for k in range(m):
+                increment += change[k, c]
+            increments[row, c] = increment
+        for k in range(m):
+            for c in range(n_parameters):
+                slopes[k, c] = change[k, c] - filtered[row, k] * increments[row, c]

@@ -1,0 +1,120 @@
+"""What exact inference needs of the observations themselves: densities, statistics, gradients of a block of rows."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Any
+
+from hmmstream.arrays import FloatArray
+from hmmstream.compilable import workspace
+from hmmstream.recursions.bridge import compiled, inlined, view
+from hmmstream.recursions.vectors import exponential, load, store
+
+PATCH = 64  # rows that are worked on together, while they are in the nearest cache
+LARGEST = 1e150  # of an observation; what is larger is taken for this, so that its square is finite
+ACCEPTED = -1
+
+
+@inlined
+def first_refused(emission: Any, X: FloatArray) -> int:
+    """The place of the first value that cannot occur, counted along the rows, or ACCEPTED."""
+    for row in range(len(X)):
+        for a in range(emission.n_features):
+            value = X[row, a]
+            if value == value and not (abs(value) < inf and emission.accepts(value)):
+                return row * emission.n_features + a
+    return ACCEPTED
+
+
+@compiled
+def check(emission: Any, X: FloatArray) -> int:
+    """``first_refused``, to be called from Python."""
+    return first_refused(emission, X)
+
+
+@inlined
+def read(emission: Any, X: FloatArray, row: int, y: FloatArray) -> None:
+    """Copy a row into ``y``, cutting off what is too large."""
+    for a in range(emission.n_features):
+        y[a] = X[row, a]
+        if abs(y[a]) > LARGEST:
+            y[a] = LARGEST if y[a] > 0.0 else -LARGEST
+
+
+@compiled
+def densities(
+    emission: Any, theta: FloatArray, X: FloatArray, log_g: FloatArray, g: FloatArray, log_scale: FloatArray
+) -> None:
+    """Densities of each row in each state: their logarithms, and themselves divided by the largest of the row."""
+    m = emission.n_components
+    y = workspace(emission.n_features)
+    flat = view(g, 0, (len(X) * m,))
+    for first in range(0, len(X), PATCH):
+        last = min(first + PATCH, len(X))
+        for row in range(first, last):
+            read(emission, X, row, y)
+            shared = emission.shared_log_density(theta[0], y)
+            total = 0.0
+            for k in range(m):
+                log_g[row, k] = emission.log_density(theta[k], y) + shared
+                total += log_g[row, k]
+            if not -inf < total < inf:
+                for k in range(m):
+                    if not -inf < log_g[row, k] < inf:
+                        log_g[row, k] = -inf
+            top = log_g[row, 0]
+            for k in range(1, m):
+                top = max(top, log_g[row, k])
+            log_scale[row] = top
+            for k in range(m):
+                g[row, k] = log_g[row, k] - top
+        exponentials(flat, first * m, last * m)
+
+
+@inlined
+def exponentials(values: FloatArray, first: int, last: int) -> None:
+    """Replace ``values`` from ``first`` up to ``last`` by their exponentials, many at a time."""
+    at = first
+    while at + 16 <= last:
+        store(values, at, exponential(load(values, at, 16)))
+        at += 16
+    while at < last:
+        store(values, at, exponential(load(values, at, 1)))
+        at += 1
+
+
+@compiled
+def accumulate(emission: Any, theta: FloatArray, X: FloatArray, weights: FloatArray, S: FloatArray) -> None:
+    """Add the statistic of each row, weighted by the probability of each state, to S. Missing rows have none."""
+    p = emission.n_statistics
+    y = workspace(emission.n_features)
+    s = workspace(emission.n_statistics)
+    sums = workspace(emission.n_emission_rows)
+    for at in range(emission.n_emission_rows):
+        sums[at] = 0.0
+    for row in range(len(X)):
+        read(emission, X, row, y)
+        if not emission.is_missing(y):
+            for k in range(emission.n_components):
+                emission.statistic(theta[k], y, s)
+                for c in range(p):
+                    sums[k * p + c] += weights[row, k] * s[c]
+    for k in range(emission.n_components):
+        for c in range(p):
+            S[k, c] += sums[k * p + c]
+
+
+@compiled
+def gradients(emission: Any, theta: FloatArray, X: FloatArray, derivatives: FloatArray) -> None:
+    """Derivatives of the log-density of each row in each state by the state's parameters."""
+    y = workspace(emission.n_features)
+    s = workspace(emission.n_statistics)
+    for row in range(len(X)):
+        read(emission, X, row, y)
+        for k in range(emission.n_components):
+            if emission.is_missing(y):
+                for a in range(emission.n_parameters):
+                    derivatives[row, k, a] = 0.0
+            else:
+                emission.statistic(theta[k], y, s)
+                emission.gradient(theta[k], s, derivatives[row, k])
