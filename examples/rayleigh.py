@@ -1,10 +1,10 @@
 """A family that hmmstream does not ship: Rayleigh-distributed magnitudes (wave heights, wind speeds, fading signals).
 
-All of it is plain Python. The five short methods at the end are compiled into the learning loop, where they run as fast
-as the built-in families.
+All of it is plain Python. The short methods from ``accepts`` on are compiled into the learning loop, where they run as
+fast as the built-in families.
 """
 
-from math import inf, log, sqrt
+from math import inf, log, pi, sqrt
 
 import numpy as np
 
@@ -16,12 +16,16 @@ class Rayleigh(IndependentFeatures):
 
     value_names = ("scales",)
     domain = "a number that is not negative"
+    value_bounds = ((0.0, inf),)
 
     def __init__(self, scales=None):
         super().__init__(scales=scales)
 
     def sample(self, states, rng):
         return rng.rayleigh(self.scales[states])
+
+    def moments(self):
+        return sqrt(pi / 2.0) * self.scales, (2.0 - pi / 2.0) * self.scales**2
 
     def accepts(self, value):
         return value >= 0.0
@@ -39,6 +43,11 @@ class Rayleigh(IndependentFeatures):
 
     def feature_maximize(self, s, overall, theta):
         theta[0] = sqrt(max(0.5 * s[0], 1e-12 * overall[0], 1e-250))
+
+    # Not needed to learn: for scores and standard errors
+
+    def feature_gradient(self, theta, weight, s, gradient):
+        gradient[0] = s[0] / theta[0] ** 3 - 2.0 * weight / theta[0]
 
 
 if __name__ == "__main__":

@@ -35,6 +35,9 @@ class ReferenceRayleigh(Rayleigh):
     def reference_statistic(self, i, y):
         return np.concatenate([[1.0], np.where(np.isnan(y), 2 * self.scales[i] ** 2, y**2)])
 
+    def reference_gradient(self, i, y):
+        return np.where(np.isnan(y), 0.0, (y / self.scales[i]) ** 2 / self.scales[i] - 2 / self.scales[i])
+
     def reference_m_step(self, S):
         return ReferenceRayleigh(np.sqrt(S[:, 1:] / S[:, :1] / 2))
 

@@ -354,3 +354,195 @@ def iid_online_em(hmm: HMM, X, step, n_min: int = 20) -> HMM:
             weights = s[:, 0] / s[:, 0].sum()
             hmm = HMM(hmm.startprob, np.tile(weights, (m, 1)), m_step(hmm.emission, s), hmm.transition)
     return hmm
+
+
+# --- exact inference ------------------------------------------------------------------------------------------------
+
+
+class Exact(NamedTuple):
+    """All that exact inference says about a record of one sequence."""
+
+    log_likelihood: float
+    filtered: np.ndarray  # (n, m)
+    smoothed: np.ndarray  # (n, m)
+    pairs: np.ndarray  # (n, m, m), 0 at t = 0
+    log_best: float
+    best: np.ndarray  # (n,)
+
+
+def enumerate_inference(hmm: HMM, X: np.ndarray) -> Exact:
+    """By summing over every path, and over every path of every beginning of the record."""
+    m, n = hmm.n_components, len(X)
+    log_g = log_densities(hmm, X)
+    filtered = np.empty((n, m))
+    for t in range(n):
+        weights = np.zeros(m)
+        for path in itertools.product(range(m), repeat=t + 1):
+            weights[path[-1]] += np.exp(log_joint(hmm, log_g, path))
+        filtered[t] = weights / weights.sum()
+    total, smoothed, pairs, log_best, best = 0.0, np.zeros((n, m)), np.zeros((n, m, m)), -np.inf, None
+    for path in itertools.product(range(m), repeat=n):
+        log_p = log_joint(hmm, log_g, path)
+        if log_p > log_best:
+            log_best, best = log_p, np.array(path)
+        p = np.exp(log_p)
+        total += p
+        smoothed[np.arange(n), path] += p
+        pairs[np.arange(1, n), path[:-1], path[1:]] += p
+    return Exact(float(np.log(total)), filtered, smoothed / total, pairs / total, log_best, best)
+
+
+def log_joint(hmm: HMM, log_g: np.ndarray, path: tuple) -> float:
+    """log p(path, Y) of the rows that the path covers."""
+    with np.errstate(divide="ignore"):
+        chain = np.log(hmm.startprob[path[0]]) + np.log(hmm.transmat[path[:-1], path[1:]]).sum()
+    return float(chain + log_g[np.arange(len(path)), path].sum())
+
+
+def infer(hmm: HMM, X: np.ndarray) -> Exact:
+    """The same by the recursions of the textbook, in logarithms: slow, and never out of range."""
+    m, n = hmm.n_components, len(X)
+    log_g = log_densities(hmm, X)
+    with np.errstate(divide="ignore"):
+        log_nu, log_q = np.log(hmm.startprob), np.log(hmm.transmat)
+    alpha, beta, delta = np.empty((n, m)), np.zeros((n, m)), np.empty((n, m))
+    back = np.zeros((n, m), dtype=int)
+    alpha[0] = delta[0] = log_nu + log_g[0]
+    for t in range(1, n):
+        alpha[t] = logsumexp(alpha[t - 1][:, None] + log_q, axis=0) + log_g[t]
+        reached = delta[t - 1][:, None] + log_q
+        back[t] = reached.argmax(axis=0)
+        delta[t] = reached.max(axis=0) + log_g[t]
+    for t in range(n - 2, -1, -1):
+        beta[t] = logsumexp(log_q + log_g[t + 1] + beta[t + 1], axis=1)
+    log_likelihood = logsumexp(alpha[-1])
+    pairs = np.zeros((n, m, m))
+    for t in range(1, n):
+        pairs[t] = np.exp(alpha[t - 1][:, None] + log_q + log_g[t] + beta[t] - log_likelihood)
+    best = np.empty(n, dtype=int)
+    best[-1] = delta[-1].argmax()
+    for t in range(n - 1, 0, -1):
+        best[t - 1] = back[t, best[t]]
+    filtered = np.exp(alpha - logsumexp(alpha, axis=1)[:, None])
+    return Exact(log_likelihood, filtered, np.exp(alpha + beta - log_likelihood), pairs, delta[-1].max(), best)
+
+
+def logsumexp(a: np.ndarray, axis: int | None = None):
+    top = a.max(axis=axis, keepdims=True)
+    top = np.where(np.isfinite(top), top, 0.0)
+    with np.errstate(divide="ignore"):
+        total = np.log(np.exp(a - top).sum(axis=axis, keepdims=True)) + top
+    return total.item() if axis is None else np.squeeze(total, axis)
+
+
+# --- batch EM -------------------------------------------------------------------------------------------------------
+
+
+def expect(hmm: HMM, sequences: list, with_first: bool = True) -> tuple[float, np.ndarray, S]:
+    """E-step: log-likelihood, expected first states, and the statistic; a row of which nothing was seen has none."""
+    m, groups = hmm.n_components, group_table(hmm)
+    log_likelihood, start = 0.0, np.zeros(m)
+    transitions, emissions = np.zeros(groups.max() + 1), 0.0
+    for X in sequences:
+        exact = infer(hmm, X)
+        log_likelihood += exact.log_likelihood
+        start += exact.smoothed[0]
+        np.add.at(transitions, groups[groups >= 0], exact.pairs.sum(axis=0)[groups >= 0])
+        for t in informative(hmm, X):
+            if t > 0 or with_first:
+                rows = np.array([statistic(hmm.emission, i, X[t]) for i in range(m)])
+                emissions = emissions + exact.smoothed[t][:, None] * rows
+    return log_likelihood, start, S(transitions, emissions)
+
+
+def batch_em(hmm: HMM, sequences: list, n_iter: int, with_first: bool = True, start: str = "free") -> HMM:
+    """EM as the textbook has it."""
+    for _ in range(n_iter):
+        _, starts, s = expect(hmm, sequences, with_first)
+        hmm = new_model(hmm, s)
+        if start == "free":
+            hmm = HMM(starts / starts.sum(), hmm.transmat, hmm.emission, hmm.transition)
+    return hmm
+
+
+# --- scores ---------------------------------------------------------------------------------------------------------
+
+
+def log_density_gradient(emission, i: int, y: np.ndarray) -> np.ndarray:
+    """Derivatives of log g(i, y) by the numbers of the i-th row of ``emission.rows()``, each by itself."""
+    missing = np.isnan(y)
+    if missing.any() and not factorises(emission):
+        missing[:] = True
+    match emission:
+        case Gaussian():
+            precision = np.linalg.inv(covariances(emission)[i])
+            z = np.where(missing, 0.0, y - emission.means[i])
+            seen = np.outer(~missing, ~missing)
+            by_covariance = 0.5 * (precision @ np.outer(z, z) @ precision - precision) * seen
+            diagonal = np.diag(by_covariance)
+            by_covars = {"full": by_covariance.ravel(), "tied": by_covariance.ravel(), "diag": diagonal}
+            return np.concatenate([precision @ z, by_covars.get(emission.covariance, [diagonal.sum()])])
+        case Categorical():
+            return (
+                np.zeros(emission.n_categories)
+                if missing[0]
+                else np.eye(emission.n_categories)[int(y[0])] / emission.probs[i]
+            )
+        case Poisson():
+            return np.where(missing, 0.0, y / emission.rates[i] - 1)
+        case Exponential():
+            return np.where(missing, 0.0, 1 / emission.rates[i] - y)
+        case Bernoulli():
+            p = emission.probs[i]
+            return np.where(missing, 0.0, np.where(y == 1, 1 / p, -1 / (1 - p)))
+    return emission.reference_gradient(i, y)
+
+
+def tangent_filter(hmm: HMM, X: np.ndarray) -> np.ndarray:
+    """Increments of the score by every cell of q and of the rows of theta: (n, m·m + m·p).
+
+    The normalised filter and its derivative, row by row; cells are numbers of their own, not tied or constrained.
+    """
+    m, q = hmm.n_components, hmm.transmat
+    width = hmm.emission.rows().shape[1]
+    phi, d_phi = hmm.startprob, np.zeros((m, m * m + m * width))
+    increments = []
+    for t, y in enumerate(X):
+        predicted, d_predicted = phi, d_phi
+        if t > 0:
+            predicted = phi @ q
+            d_predicted = q.T @ d_phi
+            for i in range(m):
+                for k in range(m):
+                    d_predicted[k, i * m + k] += phi[i]
+        g = np.exp(log_densities(hmm, y[None])[0])
+        joint, d_joint = predicted * g, d_predicted * g[:, None]
+        for k in range(m):
+            d_joint[k, m * m + k * width : m * m + (k + 1) * width] += joint[k] * log_density_gradient(
+                hmm.emission, k, y
+            )
+        density, d_density = joint.sum(), d_joint.sum(axis=0)
+        increments.append(d_density / density)
+        phi, d_phi = joint / density, d_joint / density - np.outer(joint, d_density) / density**2
+    return np.array(increments)
+
+
+def enumerate_score(hmm: HMM, X: np.ndarray) -> np.ndarray:
+    """Fisher's identity by enumeration: the mean of the complete-data score over all paths, by the same cells."""
+    m = hmm.n_components
+    log_g = log_densities(hmm, X)
+    width = hmm.emission.rows().shape[1]
+    total, score = 0.0, np.zeros(m * m + m * width)
+    gradients = np.array([[log_density_gradient(hmm.emission, k, y) for k in range(m)] for y in X])
+    for path in itertools.product(range(m), repeat=len(X)):
+        p = np.exp(log_joint(hmm, log_g, path))
+        if p == 0.0:
+            continue
+        complete = np.zeros_like(score)
+        for t, k in enumerate(path):
+            if t > 0:
+                complete[path[t - 1] * m + k] += 1 / hmm.transmat[path[t - 1], k]
+            complete[m * m + k * width : m * m + (k + 1) * width] += gradients[t, k]
+        total += p
+        score += p * complete
+    return score / total

@@ -73,8 +73,8 @@ class BatchHMM(HMMEstimator):
     >>> world = HMM([0.5, 0.5], [[0.95, 0.05], [0.3, 0.7]], Gaussian("tied", means=[0, 1], covars=0.5))
     >>> X, states = world.sample(20_000, random_state=1)
     >>> hmm = BatchHMM(2, Gaussian("tied"), random_state=0).fit(X)
-    >>> hmm.transmat_.round(1).tolist()
-    [[0.9, 0.1], [0.3, 0.7]]
+    >>> hmm.means_.round(1).tolist()
+    [[-0.0], [1.0]]
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class BatchHMM(HMMEstimator):
         self.converged_ = best.converged
         self.n_iter_ = len(best.history) - 1
         self.n_features_in_ = best.model.n_features
-        self.filtered_proba_ = inference.filtered_probabilities(best.model, data[last:])[-1]
+        self.filtered_proba_ = best.model.filter(data.X[last:])[-1]
         return self
 
     def _check_settings(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
@@ -107,7 +108,8 @@ class EM:
 
     def log_likelihood(self) -> float:
         """Of the current model."""
-        return sum(inference.each(lambda piece: inference.log_likelihood(self.model, piece), self.data, self.n_jobs))
+        one = partial(inference.run, inference.log_likelihood, self.model)
+        return sum(inference.each(one, self.data, self.n_jobs))
 
     def expect(self) -> Counts:
         """What the current model expects, given the data."""

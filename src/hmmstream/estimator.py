@@ -93,7 +93,9 @@ class HMMEstimator(BaseEstimator):
     def __getattr__(self, name: str) -> Any:
         if name.endswith("_") and not name.startswith("_"):
             if name in ("model_", "filtered_proba_"):
-                raise NotFittedError(f"this {type(self).__name__} has not learned anything yet: call fit first")
+                raise NotFittedError(
+                    f"this {type(self).__name__} has learned nothing yet: call fit or partial_fit first"
+                )
             # means_, covars_, rates_, probs_: whatever the emission family calls its values
             emission = self.model_.emission
             if name[:-1] in emission.value_names:

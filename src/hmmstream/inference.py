@@ -68,163 +68,221 @@ def record(emission: Emission, X: ArrayLike, lengths: ArrayLike | None = None) -
     return Record(matrix, is_start)
 
 
-class Pass:
-    """A model laid out for the recursions, with the memory for one block of rows."""
+class Underflow(Exception):
+    """The probability of a state that may matter later is too small for a float."""
 
-    def __init__(self, model: Values, n_rows: int, width: int = 0) -> None:
+
+class Pass:
+    """A model laid out for the recursions, with the memory for one block of rows.
+
+    Filters and messages are probabilities, or ``in_logs`` their logarithms: see :func:`run`.
+    """
+
+    def __init__(self, model: Values, n_rows: int, in_logs: bool = False, width: int = 0) -> None:
         m = model.emission.n_components
-        self.model = model
+        self.emission = model.emission
+        self.in_logs = in_logs
         self.chain = exact.Chain(m)
         self.theta = model.emission.theta()
         self.startprob = np.array(model.startprob)
         self.transmat = np.array(model.transmat)
+        with np.errstate(divide="ignore"):
+            self.log_startprob, self.log_transmat = np.log(self.startprob), np.log(self.transmat)
+        self.has_zeros = not self.transmat.all()
         self.block = max(1, min(n_rows, BLOCK_SIZE // max(m, width)))
-        self.log_g, self.g, self.filtered = (np.empty((self.block, m)) for _ in range(3))
+        self.log_g, self.g, self.filter = (np.empty((self.block, m)) for _ in range(3))
         self.log_scale = np.empty(self.block)
 
     def blocks(self, n: int) -> list[slice]:
         """The rows of each block."""
         return [slice(first, min(first + self.block, n)) for first in range(0, n, self.block)]
 
-    def densities(self, data: Record) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Log-densities, densities and the logarithm of their scale for the rows of a block."""
+    def first_filter(self) -> FloatArray:
+        """What stands for the filter before the first row of all."""
+        return (self.log_startprob if self.in_logs else self.startprob).copy()
+
+    def last_message(self) -> FloatArray:
+        """What the rows after the last say about its state: nothing."""
+        return np.full(len(self.startprob), 0.0 if self.in_logs else 1.0)
+
+    def log_densities(self, data: Record) -> FloatArray:
+        """Log-densities of the rows of a block."""
         n = len(data)
-        out = self.log_g[:n], self.g[:n], self.log_scale[:n]
-        rows.densities(self.model.emission, self.theta, data.X, *out)
-        return out
+        rows.densities(self.emission, self.theta, data.X, self.log_g[:n], self.g[:n], self.log_scale[:n])
+        return self.log_g[:n]
 
-    def forward(self, data: Record, phi: FloatArray) -> tuple[float, FloatArray, FloatArray]:
-        """Log-likelihood, filter and gain of a block; ``phi`` is the filter before it, and becomes that at its end."""
-        densities = self.densities(data)
-        filtered = self.filtered[: len(data)]
+    def forward(self, data: Record, phi: FloatArray) -> float:
+        """Filter a block; its log-likelihood. ``phi`` is the filter before it, and becomes that at its end."""
+        n = len(data)
+        log_g, gain, filtered = self.log_densities(data), self.g[:n], self.filter[:n]
+        if self.in_logs:
+            log_chain = (self.log_startprob, self.log_transmat)
+            return float(exact.forward_in_logs(self.chain, *log_chain, data.is_start, log_g, gain, phi, filtered))
         log_likelihood = exact.forward(
-            self.chain, self.startprob, self.transmat, data.is_start, *densities, phi, filtered
+            self.chain,
+            self.startprob,
+            self.transmat,
+            data.is_start,
+            log_g,
+            gain,
+            self.log_scale[:n],
+            phi,
+            filtered,
+            self.has_zeros,
         )
-        return log_likelihood, filtered, densities[1]
+        if np.isnan(log_likelihood):
+            raise Underflow
+        return float(log_likelihood)
+
+    def filtered(self, n: int) -> FloatArray:
+        """The filter of the ``n`` rows of the block."""
+        return np.exp(self.filter[:n]) if self.in_logs else self.filter[:n]
+
+    def backward(
+        self, data: Record, before: FloatArray, message: FloatArray, pairs: FloatArray, start: FloatArray
+    ) -> FloatArray:
+        """Smooth the block that was filtered last, in memory that the next block uses again."""
+        n = len(data)
+        filtered, gain, smoothed = self.filter[:n], self.g[:n], self.log_g[:n]
+        if self.in_logs:
+            log_chain = (self.log_startprob, self.log_transmat)
+            exact.backward_in_logs(
+                self.chain, *log_chain, data.is_start, before, filtered, message, smoothed, pairs, start
+            )
+        else:
+            exact.backward(
+                self.chain, self.transmat, data.is_start, before, filtered, gain, message, smoothed, pairs, start
+            )
+        return smoothed
 
 
-def log_likelihood(model: Values, data: Record) -> float:
+def run(function: Callable[[Pass, Record], T], model: Values, data: Record, width: int = 0) -> T:
+    """What ``function`` finds in a pass over the data.
+
+    Probabilities are scaled row by row. Where some transitions are impossible, a state that has become improbable by
+    more than a float can hold might never come back: then the pass is made again, in logarithms.
+    """
+    try:
+        return function(Pass(model, len(data), width=width), data)
+    except Underflow:
+        return function(Pass(model, len(data), in_logs=True, width=width), data)
+
+
+def log_likelihood(work: Pass, data: Record) -> float:
     """Logarithm of the density of all observations."""
-    work = Pass(model, len(data))
-    phi = work.startprob.copy()
-    return sum((work.forward(data[piece], phi)[0] for piece in work.blocks(len(data))), start=0.0)
+    phi = work.first_filter()
+    return sum((work.forward(data[piece], phi) for piece in work.blocks(len(data))), start=0.0)
 
 
-def filtered_probabilities(model: Values, data: Record) -> FloatArray:
+def filtered_probabilities(work: Pass, data: Record) -> FloatArray:
     """Probability of each state at each row, given the rows up to it."""
-    work = Pass(model, len(data))
-    phi = work.startprob.copy()
+    phi = work.first_filter()
     out = np.empty((len(data), len(phi)))
     for piece in work.blocks(len(data)):
-        out[piece] = work.forward(data[piece], phi)[1]
+        work.forward(data[piece], phi)
+        out[piece] = work.filtered(len(data[piece]))
     return out
 
 
-def log_predictive_densities(model: Values, data: Record) -> FloatArray:
+def log_predictive_densities(work: Pass, data: Record) -> FloatArray:
     """Logarithm of the density of each row, given the rows before it."""
-    work = Pass(model, len(data))
-    phi = work.startprob.copy()
+    phi = work.first_filter()
     out = np.empty(len(data))
     for piece in work.blocks(len(data)):
-        before, block = phi.copy(), data[piece]
-        filtered = work.forward(block, phi)[1]
-        predicted = np.vstack([before, filtered[:-1]]) @ work.transmat
-        predicted[block.is_start] = work.startprob
+        block = data[piece]
+        before = phi.copy()
+        work.forward(block, phi)
         with np.errstate(divide="ignore", invalid="ignore"):
-            joint = np.log(predicted) + work.log_g[: len(block)]
-            top = joint.max(axis=1)
-            out[piece] = np.where(top > -np.inf, top + np.log(np.exp(joint - top[:, np.newaxis]).sum(axis=1)), -np.inf)
+            past = np.vstack([before, work.filter[: len(block) - 1]])
+            if work.in_logs:
+                predicted = np.logaddexp.reduce(past[:, :, np.newaxis] + work.log_transmat, axis=1)
+            else:
+                predicted = np.log(past @ work.transmat)
+            predicted[block.is_start] = work.log_startprob
+            out[piece] = np.logaddexp.reduce(predicted + work.log_g[: len(block)], axis=1)
     return out
 
 
 class Smoothing:
     """What the whole record says about the hidden path. Rows come in blocks, from the last to the first."""
 
-    def __init__(self, model: Values, data: Record) -> None:
-        m = model.emission.n_components
-        self.model, self.data = model, data
+    def __init__(self, work: Pass, data: Record) -> None:
+        m = len(work.startprob)
+        self.work, self.data = work, data
         self.log_likelihood = 0.0
         self.pairs = np.zeros((m, m))  # expected transitions, divided by their probabilities
         self.start = np.zeros(m)  # expected first states, divided by their probabilities
 
     def __iter__(self) -> Iterator[tuple[slice, FloatArray]]:
         """The rows of each block and their smoothed probabilities, in memory that the next block uses again."""
-        work = Pass(self.model, len(self.data))
-        self.theta = work.theta
+        work = self.work
         blocks = work.blocks(len(self.data))
         befores = np.empty((len(blocks), len(self.start)))
-        phi = work.startprob.copy()
+        phi = work.first_filter()
         for before, piece in zip(befores, blocks, strict=True):
             before[:] = phi
-            added, filtered, gain = work.forward(self.data[piece], phi)
-            self.log_likelihood += added
-        message = np.ones(len(self.start))
+            self.log_likelihood += work.forward(self.data[piece], phi)
+        message = work.last_message()
         for before, piece in zip(befores[::-1], blocks[::-1], strict=True):
-            data = self.data[piece]
             if piece != blocks[-1]:
-                filtered, gain = work.forward(data, before.copy())[1:]
-            smoothed = work.log_g[: len(data)]
-            exact.backward(
-                work.chain,
-                work.transmat,
-                data.is_start,
-                before,
-                filtered,
-                gain,
-                message,
-                smoothed,
-                self.pairs,
-                self.start,
-            )
-            yield piece, smoothed
+                work.forward(self.data[piece], before.copy())
+            yield piece, work.backward(self.data[piece], before, message, self.pairs, self.start)
 
 
-def smoothed_probabilities(model: Values, data: Record) -> FloatArray:
+def smoothed_probabilities(work: Pass, data: Record) -> FloatArray:
     """Probability of each state at each row, given all rows."""
-    out = np.empty((len(data), model.emission.n_components))
-    for piece, smoothed in Smoothing(model, data):
+    out = np.empty((len(data), len(work.startprob)))
+    for piece, smoothed in Smoothing(work, data):
         out[piece] = smoothed
     return out
 
 
-def pair_probabilities(model: Values, data: Record) -> FloatArray:
+def pair_probabilities(work: Pass, data: Record) -> FloatArray:
     """Probability of each pair of states at each row and the one before it, given all rows; 0 at first rows."""
-    filtered = filtered_probabilities(model, data)
-    smoothed = smoothed_probabilities(model, data)
-    predicted = filtered[:-1] @ model.transmat
-    ratio = np.divide(smoothed[1:], predicted, out=np.zeros_like(predicted), where=predicted > exact.UNREACHABLE)
-    ratio[data.is_start[1:]] = 0.0
-    out = np.zeros((len(filtered), *model.transmat.shape))
-    out[1:] = filtered[:-1, :, np.newaxis] * model.transmat * ratio[:, np.newaxis, :]
+    n, m = len(data), len(work.startprob)
+    log_filtered = log_filter(work, data)
+    smoothed = smoothed_probabilities(work, data)
+    out = np.zeros((n, m, m))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        joint = log_filtered[:-1, :, np.newaxis] + work.log_transmat
+        backwards = np.exp(joint - np.logaddexp.reduce(joint, axis=1)[:, np.newaxis])  # i given j
+    out[1:] = np.where(np.isnan(backwards), 0.0, backwards) * smoothed[1:, np.newaxis, :]
+    out[data.is_start] = 0.0
     return out
 
 
-def best_path(model: Values, data: Record) -> tuple[float, IntArray]:
-    """The most probable sequence of states, and the logarithm of its joint density with the observations."""
-    work = Pass(model, len(data))
-    n, m = len(data), len(work.startprob)
+def log_filter(work: Pass, data: Record) -> FloatArray:
+    """Logarithm of the filter."""
+    phi = work.first_filter()
+    out = np.empty((len(data), len(phi)))
+    for piece in work.blocks(len(data)):
+        work.forward(data[piece], phi)
+        out[piece] = work.filter[: len(data[piece])]
     with np.errstate(divide="ignore"):
-        log_startprob, log_transmat = np.log(work.startprob), np.log(work.transmat)
+        return out if work.in_logs else np.log(out, out=out)
+
+
+def best_path(work: Pass, data: Record) -> tuple[float, IntArray]:
+    """The most probable sequence of states, and the logarithm of its joint density with the observations."""
+    n, m = len(data), len(work.startprob)
     back = np.empty((n, m), dtype=np.min_scalar_type(m - 1))
     path = np.empty(n, dtype=np.int64)
     delta = np.zeros(m)
     log_probability = 0.0
     for piece in work.blocks(n):
-        log_g = work.densities(data[piece])[0]
-        is_start = data.is_start[piece]
+        block = data[piece]
+        log_g = work.log_densities(block)
         log_probability += exact.best_paths(
-            work.chain, log_startprob, log_transmat, is_start, log_g, delta, back[piece]
+            work.chain, work.log_startprob, work.log_transmat, block.is_start, log_g, delta, back[piece]
         )
     exact.trace_back(work.chain, back, int(delta.argmax()), path)
     return float(log_probability), path
 
 
-def drawn_paths(model: Values, data: Record, size: int, rng: np.random.Generator) -> IntArray:
-    """Sequences of states drawn from their distribution given the observations: (size, n)."""
-    filtered = filtered_probabilities(model, data)
-    paths = np.empty((size, len(filtered)), dtype=np.int64)
-    chain = exact.Chain(filtered.shape[1])
-    exact.draw_paths(chain, np.array(model.transmat), data.is_start, filtered, rng.random(paths.shape), paths)
+def drawn_paths(work: Pass, data: Record, uniform: FloatArray) -> IntArray:
+    """Sequences of states drawn from their distribution given the observations, one for each row of ``uniform``."""
+    paths = np.empty(uniform.shape, dtype=np.int64)
+    exact.draw_paths(work.chain, work.log_transmat, data.is_start, log_filter(work, data), uniform, paths)
     return paths
 
 
@@ -245,14 +303,17 @@ def expect(model: Values, data: Record, with_first: bool = True) -> Expectation:
 
     Unless ``with_first``, the first row of each sequence has no part in the statistic of the emissions.
     """
-    emission = model.emission
-    emissions = np.zeros((emission.n_components, emission.n_statistics))
-    smoothing = Smoothing(model, data)
-    for piece, smoothed in smoothing:
-        if not with_first:
-            smoothed[data.is_start[piece]] = 0.0
-        rows.accumulate(emission, smoothing.theta, data.X[piece], smoothed, emissions)
-    return Expectation(smoothing.log_likelihood, smoothing.start, smoothing.pairs, emissions)
+
+    def in_one_pass(work: Pass, data: Record) -> Expectation:
+        emissions = np.zeros((work.emission.n_components, work.emission.n_statistics))
+        smoothing = Smoothing(work, data)
+        for piece, smoothed in smoothing:
+            if not with_first:
+                smoothed[data.is_start[piece]] = 0.0
+            rows.accumulate(work.emission, work.theta, data.X[piece], smoothed, emissions)
+        return Expectation(smoothing.log_likelihood, smoothing.start, smoothing.pairs, emissions)
+
+    return run(in_one_pass, model, data)
 
 
 def n_threads(n_jobs: int) -> int:

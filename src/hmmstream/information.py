@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from statistics import NormalDist
 from typing import Any
 
@@ -37,33 +37,41 @@ def differentiate(parameters: Parameters, point: Values, expected: inference.Exp
     return np.asarray(by_cell @ parameters.spread(point.transmat))
 
 
-def increments(parameters: Parameters, data: Record) -> Iterator[tuple[slice, FloatArray]]:
-    """Gradients of each row's log predictive density by all parameters, a block of rows at a time."""
+def visit_increments(parameters: Parameters, data: Record, visit: Callable[[slice, FloatArray], None]) -> None:
+    """Gradients of each row's log predictive density by all parameters, handed to ``visit`` a block at a time."""
     point = parameters.at(parameters.values)
-    emission, m = point.emission, point.emission.n_components
     spread = parameters.spread(point.transmat)
-    work = Pass(point, len(data), width=len(spread))
     groups = parameters.groups.ravel()
-    slopes = np.zeros((m, len(spread)))
-    phi = work.startprob.copy()
-    for piece in work.blocks(len(data)):
-        before, block = phi.copy(), data[piece]
-        _, filtered, gain = work.forward(block, phi)
-        gradients = np.empty((len(block), m, emission.n_parameters))
-        rows.gradients(emission, work.theta, block.X, gradients)
-        by_cell = np.empty((len(block), len(spread)))
-        exact.tangent(
-            work.chain, work.transmat, groups, block.is_start, filtered, before, gain, gradients, slopes, by_cell
-        )
-        yield piece, by_cell @ spread
+
+    def in_one_pass(work: Pass, data: Record) -> None:
+        m = len(work.startprob)
+        slopes = np.zeros((m, len(spread)))
+        phi = work.first_filter()
+        for piece in work.blocks(len(data)):
+            block = data[piece]
+            before = np.exp(phi) if work.in_logs else phi.copy()
+            work.forward(block, phi)
+            gradients = np.empty((len(block), m, work.emission.n_parameters))
+            rows.gradients(work.emission, work.theta, block.X, gradients)
+            by_cell = np.empty((len(block), len(spread)))
+            filtered, gain = work.filtered(len(block)), work.g[: len(block)]
+            exact.tangent(
+                work.chain, work.transmat, groups, block.is_start, filtered, before, gain, gradients, slopes, by_cell
+            )
+            visit(piece, by_cell @ spread)
+
+    inference.run(in_one_pass, point, data, width=len(spread))
 
 
 def outer_information(parameters: Parameters, data: Record) -> FloatArray:
     """Sum of the outer products of the increments of the score."""
-    information = np.zeros((parameters.size, parameters.size))
-    for _, block in increments(parameters, data):
-        information += block.T @ block
-    return information
+    products: dict[int, FloatArray] = {}
+
+    def multiply(piece: slice, increments: FloatArray) -> None:
+        products[piece.start] = increments.T @ increments
+
+    visit_increments(parameters, data, multiply)
+    return sum(products.values(), start=np.zeros((parameters.size, parameters.size)))
 
 
 def observed_information(parameters: Parameters, data: Record, scales: FloatArray, n_jobs: int) -> FloatArray:
@@ -88,10 +96,11 @@ def observed_information(parameters: Parameters, data: Record, scales: FloatArra
     return 0.5 * (information + information.T)
 
 
-def natural_scales(outer: FloatArray, n: int) -> FloatArray:
+def natural_scales(parameters: Parameters, outer: FloatArray, n: int) -> FloatArray:
     """By how much each parameter has to change for one observation to notice: 1 where none ever would."""
     diagonal = np.diag(outer)
-    return np.sqrt(np.divide(n, diagonal, out=np.ones_like(diagonal), where=diagonal > 0.0))
+    scales = np.sqrt(np.divide(n, diagonal, out=np.ones_like(diagonal), where=diagonal > 0.0))
+    return np.asarray(np.minimum(scales, parameters.high - parameters.low))
 
 
 def information(parameters: Parameters, data: Record, kind: str, n_jobs: int) -> tuple[FloatArray, Any]:
@@ -99,7 +108,7 @@ def information(parameters: Parameters, data: Record, kind: str, n_jobs: int) ->
     if kind not in ("outer", "observed"):
         raise ValueError(f"kind must be 'outer' or 'observed', got {kind!r}")
     matrix = outer_information(parameters, data)
-    scales = natural_scales(matrix, max(len(data), 1))
+    scales = natural_scales(parameters, matrix, max(len(data), 1))
     values = parameters.values
     on_edge = np.minimum(values - parameters.low, parameters.high - values) < EDGE * scales
     if kind == "observed":

@@ -227,7 +227,7 @@ class IndependentFeatures(Emission):
     constants: ClassVar[tuple[str, ...]] = ("n_feature_parameters", "n_feature_statistics")
 
     n_feature_statistics: int = 1
-    value_bounds: ClassVar[dict[str, tuple[float, float]]] = {}  # of the values that have any
+    value_bounds: tuple[tuple[float, float], ...] = ()  # lowest and highest of each of the values, if they have any
 
     def __init__(self, **values: ArrayLike | None) -> None:
         self.n_feature_parameters = len(self.value_names)
@@ -264,8 +264,8 @@ class IndependentFeatures(Emission):
         return type(self)(**dict.fromkeys(self.value_names, np.full((n_components, n_features), 0.5)))
 
     def bounds(self) -> tuple[FloatArray, FloatArray]:
-        pairs = [self.value_bounds.get(name, (-np.inf, np.inf)) for name in self.value_names] * self.n_features
-        low, high = np.array(pairs).T
+        bounds = self.value_bounds or ((-np.inf, np.inf),) * self.n_feature_parameters
+        low, high = np.array(bounds * self.n_features).T
         return np.tile(low, (self.n_components, 1)), np.tile(high, (self.n_components, 1))
 
     @abstractmethod

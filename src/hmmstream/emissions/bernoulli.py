@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import inf, log, log1p
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -27,7 +27,7 @@ class Bernoulli(IndependentFeatures):
 
     value_names = ("probs",)
     domain = "0 or 1"
-    value_bounds: ClassVar[dict[str, tuple[float, float]]] = {"probs": (0.0, 1.0)}
+    value_bounds = ((0.0, 1.0),)
     probs: FloatArray
 
     def __init__(self, probs: ArrayLike | None = None) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import inf, log
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -30,7 +30,7 @@ class Exponential(IndependentFeatures):
 
     value_names = ("rates",)
     domain = "a number that is not negative"
-    value_bounds: ClassVar[dict[str, tuple[float, float]]] = {"rates": (0.0, inf)}
+    value_bounds = ((0.0, inf),)
     rates: FloatArray
 
     def __init__(self, rates: ArrayLike | None = None) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import inf, lgamma, log
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -28,7 +28,7 @@ class Poisson(IndependentFeatures):
 
     value_names = ("rates",)
     domain = "a count: 0, 1, 2, …"
-    value_bounds: ClassVar[dict[str, tuple[float, float]]] = {"rates": (0.0, inf)}
+    value_bounds = ((0.0, inf),)
     rates: FloatArray
 
     def __init__(self, rates: ArrayLike | None = None) -> None:

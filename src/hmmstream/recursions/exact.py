@@ -6,7 +6,7 @@ share and whose logarithm is ``log_scale[t]``. ``is_start[t]`` says that row t b
 
 from __future__ import annotations
 
-from math import exp, inf, log
+from math import exp, inf, log, nan
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,6 +17,7 @@ from hmmstream.recursions.bridge import compiled, inlined
 from hmmstream.recursions.vectors import load, spread, store, total, where_above
 
 UNREACHABLE = 1e-300  # a predicted probability below this is 0: its reciprocal would overflow
+VANISHED = 1e-290  # what is below this has lost digits, or all of them
 FEW_STATES = 8  # expected transitions of so many stay in registers
 UNDERFLOW, OVERFLOW = 1e-150, 1e150  # of the pending likelihood factor
 LOST = 1e-100  # when the state is smaller than this, what matters may soon underflow
@@ -44,11 +45,13 @@ def forward(
     log_scale: FloatArray,
     phi: FloatArray,
     filtered: FloatArray,
+    guard: bool,
 ) -> float:
     """Filter: Bayes' rule row after row. Returns the log-likelihood.
 
     ``phi`` is the filter before the first row, and becomes that of the last. ``g`` becomes the gain: filtered over
-    predicted probability, which is what the way back needs.
+    predicted probability, which is what the way back needs. With ``guard``, NaN is returned as soon as the probability
+    of a state has become too small for a float: where some transitions are impossible, it might not come back.
     """
     m = chain.n_states
     q = workspace(chain.n_cells)
@@ -89,6 +92,8 @@ def forward(
             size = rescue(chain, predicted, log_g, log_scale, row, state)
             inverse_size = 1.0 / size
             gain = load(state, 0, chain.n_states) * inverse_size / predicted
+        if guard and has_vanished(chain, predicted, log_g, row, state):
+            return nan
         store(filtered, row * m, load(state, 0, chain.n_states) * inverse_size)
         store(g, row * m, where_above(predicted, UNREACHABLE * older_size, gain))
         log_likelihood += log_scale[row]
@@ -116,6 +121,17 @@ def rescue(chain: Any, prediction: Any, log_g: FloatArray, log_scale: FloatArray
         state[k] = exp(state[k] - top) if top > -inf else predicted[k]
         size += state[k]
     return size
+
+
+@inlined
+def has_vanished(chain: Any, prediction: Any, log_g: FloatArray, row: int, state: FloatArray) -> bool:
+    """Whether a state that is possible has no weight."""
+    predicted = workspace(chain.n_states)
+    store(predicted, 0, prediction)
+    n_vanished = 0
+    for k in range(chain.n_states):
+        n_vanished += state[k] < VANISHED and predicted[k] > 0.0 and log_g[row, k] > -inf
+    return n_vanished > 0
 
 
 @compiled
@@ -174,6 +190,111 @@ def backward(
 
 
 @compiled
+def forward_in_logs(
+    chain: Any,
+    log_startprob: FloatArray,
+    log_transmat: FloatArray,
+    is_start: Any,
+    log_g: FloatArray,
+    gain: FloatArray,
+    log_phi: FloatArray,
+    log_filtered: FloatArray,
+) -> float:
+    """``forward`` in logarithms: slower, and no state is ever lost."""
+    m = chain.n_states
+    predicted = workspace(chain.n_states)
+    log_likelihood = 0.0
+    for row in range(len(log_g)):
+        predict_in_logs(chain, log_startprob, log_transmat, is_start[row], log_phi, predicted)
+        for k in range(m):
+            log_phi[k] = predicted[k] + log_g[row, k]
+        density = log_of_sum(chain, log_phi)
+        log_likelihood += density
+        if density == -inf:  # what is impossible in every state that can be reached tells nothing
+            for k in range(m):
+                log_phi[k] = predicted[k]
+            density = log_of_sum(chain, log_phi)
+        for k in range(m):
+            log_phi[k] -= density
+            log_filtered[row, k] = log_phi[k]
+            gain[row, k] = exp(log_phi[k] - predicted[k]) if predicted[k] > -inf else 0.0
+    return log_likelihood
+
+
+@inlined
+def predict_in_logs(
+    chain: Any,
+    log_startprob: FloatArray,
+    log_transmat: FloatArray,
+    starts: bool,
+    past: FloatArray,
+    predicted: FloatArray,
+) -> None:
+    """Logarithms of the predicted probabilities of a row, from those of the filter before it."""
+    terms = workspace(chain.n_states)
+    for k in range(chain.n_states):
+        if starts:
+            predicted[k] = log_startprob[k]
+        else:
+            for i in range(chain.n_states):
+                terms[i] = past[i] + log_transmat[i, k]
+            predicted[k] = log_of_sum(chain, terms)
+
+
+@inlined
+def log_of_sum(chain: Any, logs: FloatArray) -> float:
+    """Logarithm of the sum of numbers that are given by their logarithms."""
+    top = logs[0]
+    for k in range(1, chain.n_states):
+        top = max(top, logs[k])
+    if top == -inf:
+        return top
+    total = 0.0
+    for k in range(chain.n_states):
+        total += exp(logs[k] - top)
+    return top + log(total)
+
+
+@compiled
+def backward_in_logs(
+    chain: Any,
+    log_startprob: FloatArray,
+    log_transmat: FloatArray,
+    is_start: Any,
+    log_before: FloatArray,
+    log_filtered: FloatArray,
+    log_message: FloatArray,
+    smoothed: FloatArray,
+    pairs: FloatArray,
+    start: FloatArray,
+) -> None:
+    """``backward`` in logarithms. Transitions and starts of probability 0 have no share in the sums."""
+    m = chain.n_states
+    predicted = workspace(chain.n_states)
+    past = workspace(chain.n_states)
+    ratio = workspace(chain.n_states)
+    terms = workspace(chain.n_states)
+    for row in range(len(log_filtered) - 1, -1, -1):
+        for k in range(m):
+            past[k] = log_filtered[row - 1, k] if row > 0 else log_before[k]
+        predict_in_logs(chain, log_startprob, log_transmat, is_start[row], past, predicted)
+        for k in range(m):
+            gamma = log_filtered[row, k] + log_message[k]
+            smoothed[row, k] = exp(gamma)
+            ratio[k] = gamma - predicted[k] if predicted[k] > -inf else -inf
+        for i in range(m):
+            if is_start[row]:
+                start[i] += exp(ratio[i])
+                log_message[i] = 0.0
+            else:
+                for k in range(m):
+                    terms[k] = log_transmat[i, k] + ratio[k]
+                    if log_transmat[i, k] > -inf:
+                        pairs[i, k] += exp(past[i] + ratio[k])
+                log_message[i] = log_of_sum(chain, terms)
+
+
+@compiled
 def best_paths(
     chain: Any,
     log_startprob: FloatArray,
@@ -225,17 +346,21 @@ def trace_back(chain: Any, back: Any, last: int, path: IntArray) -> None:
 
 @compiled
 def draw_paths(
-    chain: Any, transmat: FloatArray, is_start: Any, filtered: FloatArray, uniform: FloatArray, paths: IntArray
+    chain: Any, log_transmat: FloatArray, is_start: Any, log_filtered: FloatArray, uniform: FloatArray, paths: IntArray
 ) -> None:
     """Draw each path of states from its distribution given all rows, from the last row to the first."""
     m = chain.n_states
     weights = workspace(chain.n_states)
     for draw in range(len(paths)):
-        for row in range(len(filtered) - 1, -1, -1):
-            is_last = row == len(filtered) - 1 or is_start[row + 1]
+        for row in range(len(log_filtered) - 1, -1, -1):
+            is_last = row == len(log_filtered) - 1 or is_start[row + 1]
+            top = -inf
+            for i in range(m):
+                weights[i] = log_filtered[row, i] + (0.0 if is_last else log_transmat[i, paths[draw, row + 1]])
+                top = max(top, weights[i])
             size = 0.0
             for i in range(m):
-                weights[i] = filtered[row, i] * (1.0 if is_last else transmat[i, paths[draw, row + 1]])
+                weights[i] = exp(weights[i] - top)
                 size += weights[i]
             level = uniform[draw, row] * size
             state, below = -1, 0.0
