@@ -124,14 +124,13 @@ class BatchHMM(HMMEstimator):
             if best is None or fit.history[-1] > best.history[-1]:
                 best = fit
         assert best is not None
-        last = int(np.flatnonzero(data.is_start)[-1])
         self.model_ = best.model
         self.history_ = np.array(best.history)
         self.log_likelihood_ = best.history[-1]
         self.converged_ = best.converged
         self.n_iter_ = len(best.history) - 1
         self.n_features_in_ = best.model.n_features
-        self.filtered_proba_ = best.model.filter(data.X[last:])[-1]
+        self.filtered_proba_ = best.filtered_proba
         return self
 
     def _check_settings(self) -> None:
@@ -168,7 +167,7 @@ class BatchHMM(HMMEstimator):
             method=self.method,
             start_kind=self.start,
             with_first=self.with_first,
-            n_jobs=inference.n_threads(self.n_jobs),
+            n_jobs=self.n_jobs,
         )
         return em.run(self.n_iter, self.tol, self.verbose)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from hmmstream import inference
 from hmmstream.arrays import FloatArray
-from hmmstream.inference import Record
+from hmmstream.inference import Memory, Record, Workers
 from hmmstream.model import HMM
 from hmmstream.parameters import Parameters, Point, Start, stationary
 from hmmstream.recursions import online, recursive
@@ -26,6 +26,7 @@ class Fit(NamedTuple):
     model: HMM
     history: list[float]  # log-likelihood of the start and after each iteration: the last is that of ``model``
     converged: bool
+    filtered_proba: FloatArray  # probability of each state at the last row
 
 
 class Counts(NamedTuple):
@@ -66,7 +67,8 @@ class EM:
         if method not in get_args(Method):
             raise ValueError(f"method must be one of {get_args(Method)}, got {method!r}")
         self.data = data
-        self.method, self.start_kind, self.with_first, self.n_jobs = method, start_kind, with_first, n_jobs
+        self.method, self.start_kind, self.with_first = method, start_kind, with_first
+        self.workers = Workers(n_jobs)
         self.parameters = Parameters(start, start_kind)
         self.cells = start.transition.cells(start.n_components)
         emission = start.emission
@@ -78,23 +80,26 @@ class EM:
         """Iterate until the log-likelihood gains less than ``tol``, at most ``n_iter`` times."""
         history: list[float] = []
         converged = False
-        while True:
-            is_last = len(history) == n_iter
-            if is_last:
-                history.append(self.log_likelihood())
-            else:
-                expected = self.expect()
-                history.append(expected.log_likelihood)
-            if verbose:
-                print(f"iteration {len(history) - 1}: log-likelihood {history[-1]:.6f}", flush=True)
-            if len(history) > 1:
-                gain = history[-1] - history[-2]
-                self._check_gain(gain, history[-1])
-                converged = gain < tol
-            if is_last or converged:
-                break
-            self.maximize(expected)
-        return Fit(HMM(*self.model), history, converged)
+        while len(history) < n_iter and not converged:
+            counts = self.expect()
+            converged = self._record_gain(history, counts.log_likelihood, tol, verbose)
+            if not converged:
+                self.maximize(counts)
+        log_likelihood, filtered_proba = self.summary()
+        if not converged:
+            converged = self._record_gain(history, log_likelihood, tol, verbose)
+        return Fit(HMM(*self.model), history, converged, filtered_proba)
+
+    def _record_gain(self, history: list[float], log_likelihood: float, tol: float, verbose: bool) -> bool:
+        """Add to the history, and say whether there is no more to gain."""
+        history.append(log_likelihood)
+        if verbose:
+            print(f"iteration {len(history) - 1}: log-likelihood {log_likelihood:.6f}", flush=True)
+        if len(history) == 1:
+            return False
+        gain = history[-1] - history[-2]
+        self._check_gain(gain, log_likelihood)
+        return gain < tol
 
     def _check_gain(self, gain: float, log_likelihood: float) -> None:
         if self.with_first and gain < -ROUNDING * (abs(log_likelihood) + len(self.data)):
@@ -106,24 +111,24 @@ class EM:
 
     # --- E-step -----------------------------------------------------------------------------------------------------
 
-    def log_likelihood(self) -> float:
-        """Of the current model."""
-        one = partial(inference.run, inference.log_likelihood, self.model)
-        return sum(inference.each(one, self.data, self.n_jobs))
+    def summary(self) -> tuple[float, FloatArray]:
+        """Log-likelihood of the current model, and its filter at the last row."""
+        parts = self.workers.each(partial(inference.run, inference.summary, self.model), self.data)
+        return sum(log_likelihood for log_likelihood, _ in parts), parts[-1][1]
 
     def expect(self) -> Counts:
         """What the current model expects, given the data."""
         one = self._forward_backward if self.method == "forward-backward" else self._recursive
-        return inference.add_up(inference.each(one, self.data, self.n_jobs))
+        return inference.add_up(self.workers.each(one, self.data))
 
-    def _forward_backward(self, piece: Record) -> Counts:
+    def _forward_backward(self, piece: Record, memory: Memory) -> Counts:
         model, groups = self.model, self.parameters.groups
-        expected = inference.expect(model, piece, self.with_first)
+        expected = inference.expect(model, piece, memory, self.with_first)
         transitions = np.zeros(self.shape.n_groups)
         np.add.at(transitions, groups[groups >= 0], (expected.pairs * model.transmat)[groups >= 0])
         return Counts(expected.log_likelihood, expected.start * model.startprob, transitions, expected.emissions)
 
-    def _recursive(self, piece: Record) -> Counts:
+    def _recursive(self, piece: Record, memory: Memory) -> Counts:
         vector, state = self._state()
         m, n_groups = self.shape.n_states, self.shape.n_groups
         start = np.zeros(m)

@@ -7,6 +7,7 @@ kept, and on the way back each block is filtered again. A record of one block is
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -68,6 +69,19 @@ def record(emission: Emission, X: ArrayLike, lengths: ArrayLike | None = None) -
     return Record(matrix, is_start)
 
 
+class Memory(threading.local):
+    """Memory for a block of rows, which the same thread uses again: asking the system for it takes time."""
+
+    def __init__(self) -> None:
+        self.arrays: list[FloatArray] = []
+
+    def block(self, n: int, m: int) -> list[FloatArray]:
+        """Three arrays of shape (n, m) and one of shape (n,)."""
+        if not self.arrays or len(self.arrays[-1]) < n or self.arrays[0].shape[1] != m:
+            self.arrays = [*(np.empty((n, m)) for _ in range(3)), np.empty(n)]
+        return self.arrays
+
+
 class Underflow(Exception):
     """The probability of a state that may matter later is too small for a float."""
 
@@ -78,7 +92,7 @@ class Pass:
     Filters and messages are probabilities, or ``in_logs`` their logarithms: see :func:`run`.
     """
 
-    def __init__(self, model: Values, n_rows: int, in_logs: bool = False, width: int = 0) -> None:
+    def __init__(self, model: Values, n_rows: int, memory: Memory, *, in_logs: bool = False, width: int = 0) -> None:
         m = model.emission.n_components
         self.emission = model.emission
         self.in_logs = in_logs
@@ -90,8 +104,7 @@ class Pass:
             self.log_startprob, self.log_transmat = np.log(self.startprob), np.log(self.transmat)
         self.has_zeros = not self.transmat.all()
         self.block = max(1, min(n_rows, BLOCK_SIZE // max(m, width)))
-        self.log_g, self.g, self.filter = (np.empty((self.block, m)) for _ in range(3))
-        self.log_scale = np.empty(self.block)
+        self.log_g, self.g, self.filter, self.log_scale = memory.block(self.block, m)
 
     def blocks(self, n: int) -> list[slice]:
         """The rows of each block."""
@@ -156,22 +169,31 @@ class Pass:
         return smoothed
 
 
-def run(function: Callable[[Pass, Record], T], model: Values, data: Record, width: int = 0) -> T:
+def run(
+    function: Callable[[Pass, Record], T], model: Values, data: Record, memory: Memory | None = None, width: int = 0
+) -> T:
     """What ``function`` finds in a pass over the data.
 
     Probabilities are scaled row by row. Where some transitions are impossible, a state that has become improbable by
     more than a float can hold might never come back: then the pass is made again, in logarithms.
     """
+    memory = memory or Memory()
     try:
-        return function(Pass(model, len(data), width=width), data)
+        return function(Pass(model, len(data), memory, width=width), data)
     except Underflow:
-        return function(Pass(model, len(data), in_logs=True, width=width), data)
+        return function(Pass(model, len(data), memory, in_logs=True, width=width), data)
 
 
 def log_likelihood(work: Pass, data: Record) -> float:
     """Logarithm of the density of all observations."""
+    return summary(work, data)[0]
+
+
+def summary(work: Pass, data: Record) -> tuple[float, FloatArray]:
+    """Log-likelihood, and the filter at the last row."""
     phi = work.first_filter()
-    return sum((work.forward(data[piece], phi) for piece in work.blocks(len(data))), start=0.0)
+    log_likelihood = sum((work.forward(data[piece], phi) for piece in work.blocks(len(data))), start=0.0)
+    return log_likelihood, np.exp(phi) if work.in_logs else phi
 
 
 def filtered_probabilities(work: Pass, data: Record) -> FloatArray:
@@ -298,7 +320,7 @@ class Expectation(NamedTuple):
     emissions: FloatArray  # (m, p): the emission statistic of each state
 
 
-def expect(model: Values, data: Record, with_first: bool = True) -> Expectation:
+def expect(model: Values, data: Record, memory: Memory | None = None, with_first: bool = True) -> Expectation:
     """E-step by forward–backward smoothing.
 
     Unless ``with_first``, the first row of each sequence has no part in the statistic of the emissions.
@@ -313,7 +335,7 @@ def expect(model: Values, data: Record, with_first: bool = True) -> Expectation:
             rows.accumulate(work.emission, work.theta, data.X[piece], smoothed, emissions)
         return Expectation(smoothing.log_likelihood, smoothing.start, smoothing.pairs, emissions)
 
-    return run(in_one_pass, model, data)
+    return run(in_one_pass, model, data, memory)
 
 
 def n_threads(n_jobs: int) -> int:
@@ -335,13 +357,20 @@ def chunks(data: Record) -> list[Record]:
     return [data[first:last] for first, last in zip([0, *cuts], [*cuts, len(data)], strict=True)]
 
 
-def each(function: Callable[[Record], T], data: Record, n_jobs: int) -> list[T]:
-    """What ``function`` returns for each chunk of the record, computed on several cores."""
-    pieces = chunks(data)
-    if n_jobs == 1 or len(pieces) == 1:
-        return [function(piece) for piece in pieces]
-    with ThreadPoolExecutor(n_jobs) as pool:
-        return list(pool.map(function, pieces))
+class Workers:
+    """Threads that work on whole sequences side by side, each with its memory."""
+
+    def __init__(self, n_jobs: int) -> None:
+        self.n_threads = n_threads(n_jobs)
+        self.memory = Memory()
+        self.pool = ThreadPoolExecutor(self.n_threads)  # threads start when they are needed
+
+    def each(self, function: Callable[[Record, Memory], T], data: Record) -> list[T]:
+        """What ``function`` returns for each chunk of the record."""
+        pieces = chunks(data)
+        if self.n_threads == 1 or len(pieces) == 1:
+            return [function(piece, self.memory) for piece in pieces]
+        return list(self.pool.map(lambda piece: function(piece, self.memory), pieces))
 
 
 def add_up(parts: list[P]) -> P:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from statistics import NormalDist
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from hmmstream import inference
 from hmmstream.arrays import FloatArray
-from hmmstream.inference import Pass, Record, Values
+from hmmstream.inference import Pass, Record, Values, Workers
 from hmmstream.parameters import Parameters
 from hmmstream.recursions import exact, rows
 
@@ -18,10 +19,10 @@ RELATIVE_STEP = 1e-3  # of differences of the score; their error is its fourth p
 EDGE = 1e-6  # closer than this to its bound, in units of its natural scale, a parameter is on the edge
 
 
-def score(parameters: Parameters, values: FloatArray, data: Record, n_jobs: int) -> FloatArray:
+def score(parameters: Parameters, values: FloatArray, data: Record, workers: Workers) -> FloatArray:
     """Gradient of the log-likelihood by all parameters, by Fisher's identity: that of the expected complete data."""
     point = parameters.at(values)
-    expected = inference.add_up(inference.each(lambda piece: inference.expect(point, piece), data, n_jobs))
+    expected = inference.add_up(workers.each(partial(inference.expect, point), data))
     return differentiate(parameters, point, expected)
 
 
@@ -74,7 +75,7 @@ def outer_information(parameters: Parameters, data: Record) -> FloatArray:
     return sum(products.values(), start=np.zeros((parameters.size, parameters.size)))
 
 
-def observed_information(parameters: Parameters, data: Record, scales: FloatArray, n_jobs: int) -> FloatArray:
+def observed_information(parameters: Parameters, data: Record, scales: FloatArray, workers: Workers) -> FloatArray:
     """Minus the second derivatives of the log-likelihood: differences of the exact score, of fourth order.
 
     ``scales`` are the natural scales of the parameters. Close to a bound, differences are taken on its inner side.
@@ -92,7 +93,7 @@ def observed_information(parameters: Parameters, data: Record, scales: FloatArra
         for place, weight in stencil.items():
             moved = values.copy()
             moved[at] += place * step
-            information[at] -= weight / (12.0 * step) * score(parameters, moved, data, n_jobs)
+            information[at] -= weight / (12.0 * step) * score(parameters, moved, data, workers)
     return 0.5 * (information + information.T)
 
 
@@ -103,7 +104,7 @@ def natural_scales(parameters: Parameters, outer: FloatArray, n: int) -> FloatAr
     return np.asarray(np.minimum(scales, parameters.high - parameters.low))
 
 
-def information(parameters: Parameters, data: Record, kind: str, n_jobs: int) -> tuple[FloatArray, Any]:
+def information(parameters: Parameters, data: Record, kind: str, workers: Workers) -> tuple[FloatArray, Any]:
     """The information about all parameters, and which of them are on the edge of what they may be."""
     if kind not in ("outer", "observed"):
         raise ValueError(f"kind must be 'outer' or 'observed', got {kind!r}")
@@ -112,13 +113,13 @@ def information(parameters: Parameters, data: Record, kind: str, n_jobs: int) ->
     values = parameters.values
     on_edge = np.minimum(values - parameters.low, parameters.high - values) < EDGE * scales
     if kind == "observed":
-        matrix = observed_information(parameters, data, scales, n_jobs)
+        matrix = observed_information(parameters, data, scales, workers)
     return matrix, on_edge
 
 
-def standard_errors(parameters: Parameters, data: Record, kind: str, n_jobs: int) -> FloatArray:
+def standard_errors(parameters: Parameters, data: Record, kind: str, workers: Workers) -> FloatArray:
     """Standard error of each parameter; NaN for one on the edge of what it may be, where there is none."""
-    matrix, on_edge = information(parameters, data, kind, n_jobs)
+    matrix, on_edge = information(parameters, data, kind, workers)
     directions = parameters.directions(on_edge)
     reduced = directions.T @ matrix @ directions
     scale = np.sqrt(np.abs(np.diag(reduced)))

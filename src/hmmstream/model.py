@@ -211,7 +211,7 @@ class HMM:
         from hmmstream import inference, information
 
         vector = Parameters(self, start)
-        score = information.score(vector, vector.values, self._record(X, lengths), inference.n_threads(n_jobs))
+        score = information.score(vector, vector.values, self._record(X, lengths), inference.Workers(n_jobs))
         return np.asarray(score @ vector.directions())
 
     def score_increments(self, X: ArrayLike, lengths: ArrayLike | None = None, *, start: str = "fixed") -> FloatArray:
@@ -251,7 +251,7 @@ class HMM:
         from hmmstream import inference, information
 
         vector, data = Parameters(self, start), self._record(X, lengths)
-        matrix, _ = information.information(vector, data, kind, inference.n_threads(n_jobs))
+        matrix, _ = information.information(vector, data, kind, inference.Workers(n_jobs))
         directions = vector.directions()
         reduced = directions.T @ matrix @ directions
         return np.asarray(0.5 * (reduced + reduced.T))  # rounding left it a little less than symmetric
@@ -314,7 +314,7 @@ class HMM:
 
         vector = Parameters(self, start)
         data = self._record(X, lengths)
-        return vector, information.standard_errors(vector, data, kind, inference.n_threads(n_jobs))
+        return vector, information.standard_errors(vector, data, kind, inference.Workers(n_jobs))
 
     def n_parameters(self, *, start: str = "fixed") -> int:
         """Number of free parameters: the start distribution has m - 1 if it is "free", none if not."""

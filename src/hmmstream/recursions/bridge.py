@@ -86,7 +86,17 @@ register_model(CompilableType)(models.OpaqueModel)
 @typeof_impl.register(Compilable)
 def _typeof(value: Compilable, context: Any) -> CompilableType:
     cls = type(value)
-    constants = tuple((name, getattr(value, name)) for name in cls.inherited("constants"))
+    return _type_of(cls, *(getattr(value, name) for name in _names_of_constants(cls)))
+
+
+@functools.cache
+def _names_of_constants(cls: type[Compilable]) -> tuple[str, ...]:
+    return cls.inherited("constants")
+
+
+@functools.lru_cache(maxsize=None, typed=True)
+def _type_of(cls: type[Compilable], *values: Any) -> CompilableType:
+    constants = tuple(zip(_names_of_constants(cls), values, strict=True))
     typ = CompilableType(cls.__module__, cls.__qualname__, constants, _digest(cls))
     _CLASSES[typ.name] = cls
     for name in cls.inherited("compiled_methods"):
