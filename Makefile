@@ -13,7 +13,7 @@ test: .venv/test
 	$(BIN)/mypy
 	$(BIN)/pytest -W error -n 2 --durations 10
 
-bench: .venv/test
+bench: .venv/bench
 	$(BIN)/python -m benchmarks
 
 format: .venv/test
@@ -29,6 +29,11 @@ format: .venv/test
 .venv/test: .venv/core
 	@echo "Installing the test tools into .venv (once)"
 	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[test]'
+	@touch $@
+
+.venv/bench: .venv/test
+	@echo "Installing the peers that the benchmarks run beside into .venv (once)"
+	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[test,bench]'
 	@touch $@
 
 clean:

@@ -1,8 +1,8 @@
 """Run all benchmarks and print one page."""
 
-from benchmarks import memory, speed, starts, startup
+from benchmarks import batch, memory, speed, starts, startup
 
 if __name__ == "__main__":
-    for benchmark in (speed, startup, memory, starts):
+    for benchmark in (speed, batch, startup, memory, starts):
         print(f"\n{benchmark.__doc__.splitlines()[0]}\n", flush=True)
         benchmark.main()

@@ -13,6 +13,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,7 @@ def ours(start: HMM, X: np.ndarray, n_iter: int, method: str = "forward-backward
     return lambda: hmm.fit(X)
 
 
-def hmmlearn(start: HMM, X: np.ndarray, n_iter: int, implementation: str) -> Callable[[], Any]:
+def hmmlearn(start: HMM, X: np.ndarray, implementation: str, n_iter: int) -> Callable[[], Any]:
     """hmmlearn's ``fit``, without its priors."""
     from hmmlearn.hmm import GaussianHMM
 
@@ -82,17 +83,22 @@ def dynamax(start: HMM, X: np.ndarray, double: bool) -> Callable[[], Any]:
     return lambda: jax.block_until_ready(compiled(parameters, data))
 
 
-def nanoseconds(m: int, n: int, repeats: int) -> dict[str, float]:
-    """Time of an iteration and observation, of each contender."""
+PEERS = ("hmmlearn scaling", "hmmlearn log", "dynamax float32", "dynamax float64")
+
+
+def nanoseconds(m: int, n: int, repeats: int, peers: tuple[str, ...] = PEERS) -> dict[str, float]:
+    """Time of an iteration and observation, of hmmstream and of those ``peers`` that are installed."""
     start, X = start_for(m), stream_for(m, n)
     fits: dict[str, Callable[[int], Callable[[], Any]]] = {"hmmstream": lambda n_iter: ours(start, X, n_iter)}
     single: dict[str, Callable[[], Any]] = {}
-    if importlib.util.find_spec("hmmlearn"):
-        fits["hmmlearn scaling"] = lambda n_iter: hmmlearn(start, X, n_iter, "scaling")
-        fits["hmmlearn log"] = lambda n_iter: hmmlearn(start, X, n_iter, "log")
-    if importlib.util.find_spec("dynamax"):
-        single["dynamax float32"] = dynamax(start, X, double=False)
-        single["dynamax float64"] = dynamax(start, X, double=True)
+    for peer in peers:
+        package, variant = peer.split()
+        if not importlib.util.find_spec(package):
+            continue
+        if package == "hmmlearn":
+            fits[peer] = partial(hmmlearn, start, X, variant)
+        else:
+            single[peer] = dynamax(start, X, double=variant == "float64")
     runs = [*single.values(), *(fit(n_iter) for fit in fits.values() for n_iter in (FEW, MORE))]
     for run in runs:
         run()  # compiles, and warms up
@@ -116,8 +122,8 @@ def recursive_against_forward_backward(m: int, n: int, repeats: int = 5) -> floa
 
 def main() -> None:
     """Print the table."""
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:1])  # one core for all
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cores)})  # one core for all
     n = 100_000
     print(f"One EM iteration, ns an observation (n = {n:,}), one core; × is the time over hmmstream's")
     for m in (2, 4, 8, 16, 32):
@@ -127,6 +133,7 @@ def main() -> None:
         print(f"  m = {m:2d}   hmmstream {own:.1f}   {peers or '(no peer is installed)'}", flush=True)
     print("recursive / forward-backward, one iteration: ", end="")
     print(", ".join(f"m = {m}: {recursive_against_forward_backward(m, 20_000):.1f}×" for m in (2, 4, 8)))
+    os.sched_setaffinity(0, cores)
 
 
 if __name__ == "__main__":

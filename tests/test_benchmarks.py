@@ -8,7 +8,7 @@ import shutil
 
 import pytest
 
-from benchmarks import speed, starts
+from benchmarks import batch, speed, starts
 
 
 @pytest.mark.skipif(shutil.which("cc") is None and shutil.which("gcc") is None, reason="needs a C compiler")
@@ -25,6 +25,13 @@ def test_a_user_family_runs_at_the_speed_of_a_built_in_one():
 
 def test_learn_one_takes_at_most_three_microseconds():
     assert speed.learn_one_microseconds(n=1_000, repeats=200) < 3.0
+
+
+@pytest.mark.parametrize("m", [2, 4, 8, 32])
+def test_a_batch_iteration_takes_at_most_a_quarter_of_the_time_of_hmmlearn(m):
+    pytest.importorskip("hmmlearn", reason="hmmlearn is a peer, not a dependency")
+    times = batch.nanoseconds(m, n=20_000, repeats=25 if m < 32 else 3, peers=("hmmlearn scaling",))
+    assert times["hmmlearn scaling"] > 4.0 * times["hmmstream"]
 
 
 def test_a_larger_n_min_loses_fewer_runs():
