@@ -1,4 +1,4 @@
-"""Memory does not grow with the stream, and hardly with a record. (benchmarks/memory.py has 50 and 100 million rows.)"""
+"""Memory does not grow with the stream, and hardly with a record: benchmarks/memory.py has 50 and 100 million rows."""
 
 import tracemalloc
 

@@ -90,12 +90,13 @@ def _typeof(value: Compilable, context: Any) -> CompilableType:
 
 
 @functools.cache
-def _names_of_constants(cls: type[Compilable]) -> tuple[str, ...]:
-    return cls.inherited("constants")
+def _names_of_constants(cls: Any) -> tuple[str, ...]:
+    names: tuple[str, ...] = cls.inherited("constants")
+    return names
 
 
 @functools.lru_cache(maxsize=None, typed=True)
-def _type_of(cls: type[Compilable], *values: Any) -> CompilableType:
+def _type_of(cls: Any, *values: Any) -> CompilableType:
     constants = tuple(zip(_names_of_constants(cls), values, strict=True))
     typ = CompilableType(cls.__module__, cls.__qualname__, constants, _digest(cls))
     _CLASSES[typ.name] = cls
