@@ -24,9 +24,6 @@ class Rayleigh(IndependentFeatures):
     def sample(self, states, rng):
         return rng.rayleigh(self.scales[states])
 
-    def moments(self):
-        return sqrt(pi / 2.0) * self.scales, (2.0 - pi / 2.0) * self.scales**2
-
     def accepts(self, value):
         return value >= 0.0
 
@@ -44,10 +41,13 @@ class Rayleigh(IndependentFeatures):
     def feature_maximize(self, s, overall, theta):
         theta[0] = sqrt(max(0.5 * s[0], 1e-12 * overall[0], 1e-250))
 
-    # Not needed to learn: for scores and standard errors
+    # Not needed to learn: for scores and standard errors, and for forecasts
 
     def feature_gradient(self, theta, weight, s, gradient):
         gradient[0] = s[0] / theta[0] ** 3 - 2.0 * weight / theta[0]
+
+    def moments(self):
+        return sqrt(pi / 2.0) * self.scales, (2.0 - pi / 2.0) * self.scales**2
 
 
 if __name__ == "__main__":

@@ -85,7 +85,7 @@ register_model(CompilableType)(models.OpaqueModel)
 
 @typeof_impl.register(Compilable)
 def _typeof(value: Compilable, context: Any) -> CompilableType:
-    cls = type(value)
+    cls: Any = type(value)
     return _type_of(cls, *(getattr(value, name) for name in _names_of_constants(cls)))
 
 
