@@ -85,8 +85,7 @@ def learn(
             fill_block(schedule, n, min(n + len(X) - row, n + BLOCK - n % BLOCK), block)
         gamma = 1.0 if n == 0 else steps[n - first] if len(steps) > 0 else block[n % BLOCK]
         missing = emission.is_missing(y)  # then the chain moves on, and there is nothing to learn
-        gamma = 0.0 if missing else gamma
-        advance(emission, shape, state, groups, y, 1.0 - gamma, gamma, gamma)
+        advance(emission, shape, state, groups, y, 0.0 if missing else gamma)
         if not missing:
             count_visits(shape, state)
             if n > n_min and (update_every == 1 or n % update_every == 0):
@@ -138,16 +137,7 @@ def fill_block(schedule: FloatArray, start: int, stop: int, block: FloatArray) -
 
 
 @inlined
-def advance(
-    emission: Any,
-    shape: Any,
-    state: State,
-    groups: IntArray,
-    y: FloatArray,
-    keep: float,
-    transition_weight: float,
-    emission_weight: float,
-) -> None:
+def advance(emission: Any, shape: Any, state: State, groups: IntArray, y: FloatArray, gamma: float) -> None:
     """Bring the filter, rho and S up to date with the observation ``y``."""
     m = shape.n_states
     predicted = workspace(shape.n_states)
@@ -161,7 +151,7 @@ def advance(
         begin(shape, state, predicted, r)
     compute_statistic(emission, shape, state, y, s)
     update_filter(emission, shape, state, predicted, y)
-    update_statistic(shape, state, groups, r, s, keep, transition_weight if moved else 0.0, emission_weight)
+    update_statistic(shape, state, groups, r, s, 1.0 - gamma, gamma if moved else 0.0, gamma)
 
 
 @inlined
