@@ -151,6 +151,67 @@ def test_hard_data_are_fitted_without_a_warning_or_a_nan():
             assert np.diff(hmm.history_).min(initial=0.0) > -1e-6, name
 
 
+def correlated(seed):
+    rng = np.random.default_rng(seed)
+    x = np.where(rng.random((200, 1)) < 0.5, 0, 4) + rng.normal(size=(200, 2))
+    return np.column_stack([x, x.sum(axis=1)])
+
+
+@pytest.mark.parametrize("covariance", ["full", "diag", "spherical", "tied"])
+def test_states_that_collapse_are_stopped_without_an_error(covariance):
+    """Features that determine each other, constant columns, few rows, repeated rows, missing values."""
+    rng = np.random.default_rng(0)
+    gaps = rng.normal(size=(60, 3))
+    gaps[rng.random(gaps.shape) < 0.3] = np.nan
+    records = [*(correlated(seed) for seed in range(5)), np.full((50, 2), 7.0), rng.normal(size=(5, 2)), gaps]
+    records += [
+        np.column_stack([rng.normal(size=100), np.full(100, 1.5)]),
+        np.repeat(rng.normal(size=(4, 2)), 20, axis=0),
+    ]
+    for X in records:
+        hmm = BatchHMM(3, Gaussian(covariance), n_iter=60, random_state=0).fit(X)
+        assert np.isfinite(models.values(hmm.model_)).all()
+        assert np.diff(hmm.history_).min(initial=0.0) >= -1e-10 * (abs(hmm.history_).max() + len(X))
+        assert hmm.log_likelihood_ == pytest.approx(hmm.model_.log_likelihood(X), rel=1e-9)
+
+
+def test_a_start_narrower_than_the_data_allow_is_widened():
+    z = np.concatenate([np.zeros(100), np.random.default_rng(0).normal(size=100)])
+    start = HMM([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], Gaussian("diag", means=[0, 0.1], covars=[[1e-20], [1]]))
+    hmm = BatchHMM(init=start).fit(z)
+    assert np.diff(hmm.history_).min() > -1e-9
+    assert 1e-14 < hmm.covars_.min() < 1e-11
+
+
+def test_zeros_and_missing_values_of_waiting_times():
+    rng = np.random.default_rng(3)
+    for seed in range(10):
+        X = np.random.default_rng(seed).exponential(size=(40, 2))
+        X[rng.random(X.shape) < 0.3] = 0.0
+        X[rng.random(X.shape) < 0.2] = np.nan
+        hmm = BatchHMM(3, "exponential", n_iter=60, random_state=0).fit(X)
+        assert np.isfinite(hmm.rates_).all()
+
+
+def test_the_recursive_form_leaves_to_logarithms_what_it_would_lose():
+    rng = np.random.default_rng(0)
+    means = Gaussian("diag", means=[0, 60], covars=[[1], [1]])
+    start = HMM([0.5, 0.5], [[0.99, 0.01], [0.0, 1.0]], means, Masked.left_right(2))
+    X = np.concatenate([rng.normal(size=20), [55.0], rng.normal(size=20), 60 + rng.normal(size=20)])
+    a, b = (BatchHMM(init=start, method=method).fit(X) for method in METHODS)
+    assert a.history_[0] == pytest.approx(reference.infer(start, X[:, None]).log_likelihood, rel=TOLERANCE)
+    np.testing.assert_allclose(a.history_, b.history_, rtol=1e-9)
+
+
+def test_a_stationary_start_of_a_left_right_chain_and_of_one_with_zeros():
+    world = HMM([1.0, 0.0], [[0.9, 0.1], [0.0, 1.0]], Poisson([1.0, 9.0]), Masked.left_right(2))
+    X = world.sample(60, 0)[0]
+    hmm = BatchHMM(init=world, start="stationary", n_iter=20).fit(X)
+    np.testing.assert_array_equal(hmm.startprob_, [0.0, 1.0])
+    full = HMM([0.5, 0.5], [[0.5, 0.5], [1.0, 0.0]], Poisson([1.0, 9.0]))
+    assert BatchHMM(init=full, start="stationary", n_iter=20).fit(X).log_likelihood_ > full.log_likelihood(X)
+
+
 def test_a_state_that_nothing_visits_keeps_its_values():
     start = HMM([0.5, 0.5, 0.0], np.full((3, 3), 1 / 3), Gaussian("diag", means=[0.0, 1.0, 1e5], covars=[[1.0]] * 3))
     X = models.paper_model().sample(500, 0)[0]
@@ -241,6 +302,20 @@ def test_automatic_starts_fit_the_structure(structure):
     assert hmm.log_likelihood_ > world.log_likelihood(X) - 5.0
 
 
+def test_automatic_starts_use_rows_with_missing_values():
+    rng = np.random.default_rng(0)
+    X = np.where(rng.random((600, 1)) < 0.5, 0, 5) + rng.normal(size=(600, 2))
+    X[::2, 0] = np.nan
+    X[1::2, 1] = np.nan
+    hmm = BatchHMM(2, Gaussian("diag"), random_state=0).fit(X)
+    np.testing.assert_allclose(hmm.means_, [[0, 0], [5, 5]], atol=0.4)
+
+
+def test_automatic_starts_survive_data_of_any_size():
+    for X in ([1, 2, 1e200, -1e200, 3], [1, 2, 1e308, -1e308, 3], [1e-300, 2e-300, 1e-300, 3e-300]):
+        assert np.isfinite(models.values(BatchHMM(2, random_state=0, n_iter=5).fit(X).model_)).all()
+
+
 def test_more_starts_are_never_worse_and_the_seed_decides():
     X = models.make("categorical").sample(500, 2)[0]
     settings = {"n_components": 3, "emission": "categorical", "n_iter": 50}
@@ -311,14 +386,26 @@ def test_settings_that_make_no_sense_are_refused():
         ({"n_iter": -1}, "n_iter must be an integer"),
         ({"n_components": 0}, "n_components must be a positive integer"),
         ({"n_jobs": 0}, "n_jobs must be"),
+        ({"tol": "small"}, "tol must be a number"),
+        ({"random_state": np.random.RandomState(0)}, "random_state must be an integer or None"),
         ({"emission": "zeta"}, "emission must be one of"),
         ({"init": start, "transition": Independent()}, "has no such|must be equal"),
         ({"init": start, "n_components": 3}, "init has 2 states"),
     ]:
         with pytest.raises(ValueError, match=message):
             BatchHMM(**settings).fit(X)
-    with pytest.raises(ValueError, match="X has no rows"):
-        BatchHMM(init=start).fit(np.empty((0, 1)))
+    for data, message in [
+        (np.empty((0, 1)), "X has no rows"),
+        (3.0, "X must have shape"),
+        (None, "X must have shape"),
+        ([["a"]], "X must hold real numbers"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            BatchHMM(init=start).fit(data)
+    with pytest.raises(ValueError, match="one of the symbols"):
+        BatchHMM(2, "categorical").fit([0, 1, np.inf])
+    with pytest.raises(ValueError, match="X holds the symbol 1e[+]12"):
+        BatchHMM(2, "categorical").fit([0, 1, 1e12])
 
 
 def test_verbose_shows_progress(capsys):

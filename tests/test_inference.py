@@ -154,6 +154,18 @@ def test_states_that_are_hardly_reachable():
     assert_equals(hmm, X, reference.infer(hmm, X))
 
 
+@pytest.mark.parametrize("q", [1e-120, 1e-170, 1e-299, 1e-306])
+def test_rare_transitions_one_after_the_other(q):
+    """With and without exact zeros: the probability of the path itself is out of range."""
+    emission = Gaussian("diag", means=[0.0, 1e3, 2e3], covars=[[1.0]] * 3)
+    X = np.array([0.0, 1e3, 2e3, 2e3])[:, None]
+    for back in (0.0, q):
+        hmm = HMM([1.0, 0.0, 0.0], [[1 - q, q, 0], [back, 1 - q - back, q], [0, 0, 1]], emission)
+        assert_equals(hmm, X, reference.infer(hmm, X))
+    hmm = HMM([1.0, 0.0, 0.0], [[1 - 2 * q, q, q], [q, 1 - 2 * q, q], [q, q, 1 - 2 * q]], emission)
+    assert_equals(hmm, X, reference.infer(hmm, X))
+
+
 def test_what_is_impossible_in_every_state_says_nothing_about_the_states():
     hmm = HMM([0.6, 0.4], [[0.9, 0.1], [0.2, 0.8]], Categorical(probs=[[0.5, 0.5, 0.0], [0.1, 0.9, 0.0]]))
     X = np.array([0, 1, 2, 1, 0])
@@ -201,6 +213,16 @@ def test_the_stationary_distribution_is_kept(structure):
 def test_a_chain_that_falls_apart_has_no_stationary_distribution():
     with pytest.raises(ValueError, match="no unique stationary distribution"):
         HMM([0.5, 0.5], np.eye(2), Poisson([1.0, 2.0])).stationary_distribution()
+    halves = np.kron(np.eye(2), np.full((2, 2), 0.5))
+    with pytest.raises(ValueError, match="no unique stationary distribution"):
+        HMM(np.full(4, 0.25), halves, Poisson([1.0, 2.0, 3.0, 4.0])).stationary_distribution()
+
+
+def test_stationary_distributions_are_exact_to_the_last_digit_whatever_the_time_scale():
+    slow = HMM([0.5, 0.5], [[1 - 1e-15, 1e-15], [3e-15, 1 - 3e-15]], Poisson([1.0, 2.0]))
+    np.testing.assert_allclose(slow.stationary_distribution(), [0.75, 0.25], rtol=1e-14)
+    one_way = HMM([1, 0, 0], [[0.5, 0.5, 0], [0, 0.5, 0.5], [0, 0, 1]], Poisson([1.0, 2.0, 3.0]))
+    np.testing.assert_array_equal(one_way.stationary_distribution(), [0, 0, 1])
 
 
 @pytest.mark.parametrize(("family", "structure"), models.ALL)

@@ -200,6 +200,33 @@ def test_probabilities_of_zero_have_no_standard_error_and_spoil_no_other():
         np.testing.assert_allclose(with_zero["transmat"], without["transmat"], rtol=1e-6)
 
 
+def test_what_is_always_one_is_known_exactly():
+    hmm = HMM([1, 0, 0], [[0.9, 0.1, 0], [0, 0.8, 0.2], [0, 0, 1]], Poisson([1.0, 6.0, 20.0]), Masked.left_right(3, 1))
+    X = np.concatenate([hmm.sample(50, seed)[0] for seed in range(30)])
+    errors, intervals = hmm.standard_errors(X, [50] * 30), hmm.conf_int(X, [50] * 30)
+    assert errors["transmat"][2, 2] == 0.0
+    assert (errors["transmat"][0, :2] > 0.0).all()
+    np.testing.assert_array_equal(intervals["transmat"][0][2], [0, 0, 1])
+    np.testing.assert_array_equal(intervals["transmat"][1][2], [0, 0, 1])
+
+
+def test_the_score_by_a_start_probability_of_zero():
+    def log_likelihood(p):
+        return HMM([1 - p, p], [[0.9, 0.1], [0.2, 0.8]], Poisson([1.0, 5.0])).log_likelihood([5.0, 4.0])
+
+    hmm = HMM([1.0, 0.0], [[0.9, 0.1], [0.2, 0.8]], Poisson([1.0, 5.0]))
+    slope = -(log_likelihood(1e-8) - log_likelihood(0.0)) / 1e-8
+    assert hmm.score_vector([5.0, 4.0], start="free")[-1] == pytest.approx(slope, rel=1e-4)
+    assert hmm.score_increments([5.0, 4.0], start="free").sum(axis=0)[-1] == pytest.approx(slope, rel=1e-4)
+
+
+def test_rows_of_correlated_features_count_for_bic_only_if_complete():
+    hmm = models.make("gaussian-full")
+    X = hmm.sample(100, 0)[0]
+    X[::2, 0] = np.nan
+    assert hmm.bic(X) == pytest.approx(-2 * hmm.log_likelihood(X) + np.log(50) * hmm.n_parameters())
+
+
 def test_parameters_that_the_data_cannot_tell_apart_are_refused():
     hmm = HMM([0.5, 0.5], [[0.5, 0.5], [0.5, 0.5]], Poisson([2.0, 2.0]))
     with pytest.raises(ValueError, match="not positive definite"):

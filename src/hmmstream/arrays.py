@@ -32,22 +32,30 @@ def thresholds(probabilities: FloatArray) -> FloatArray:
     return np.asarray(cumulative / cumulative[..., -1:])
 
 
-def observations(X: ArrayLike, n_features: int) -> FloatArray:
-    """``X`` as a C-ordered float64 matrix of shape (n, n_features). A vector is one feature; masked is missing."""
+def matrix(X: ArrayLike) -> FloatArray:
+    """``X`` as a C-ordered float64 matrix, a row an observation. A vector is one feature; masked is missing."""
     try:
-        matrix: Any = np.ma.asarray(X, dtype=np.float64).filled(np.nan) if np.ma.isMaskedArray(X) else np.asarray(X)
-        if matrix.dtype == object:
-            matrix = matrix.astype(np.float64)
+        array: Any = np.ma.asarray(X, dtype=np.float64).filled(np.nan) if np.ma.isMaskedArray(X) else np.asarray(X)
+        if array.dtype == object:
+            array = array.astype(np.float64)
     except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"X must hold numbers (NaN where missing): {error}") from None
-    if matrix.dtype.kind not in "fiub":
-        raise ValueError(f"X must hold real numbers (NaN where missing), got an array of {matrix.dtype}")
-    if matrix.ndim == 1:
-        matrix = matrix[:, np.newaxis]
-    if matrix.ndim != 2 or matrix.shape[1] != n_features:
+    if array.dtype.kind not in "fiub":
+        raise ValueError(f"X must hold real numbers (NaN where missing), got an array of {array.dtype}")
+    if array.ndim == 1:
+        array = array[:, np.newaxis]
+    if array.ndim != 2 or array.shape[1] == 0:
+        raise ValueError(f"X must have shape (n,) or (n, d), a row an observation, got {np.shape(X)}")
+    return np.require(array, np.float64, ["C_CONTIGUOUS", "ALIGNED"])
+
+
+def observations(X: ArrayLike, n_features: int) -> FloatArray:
+    """``X`` as a matrix of shape (n, n_features)."""
+    array = matrix(X)
+    if array.shape[1] != n_features:
         columns = "(n,) or (n, 1)" if n_features == 1 else f"(n, {n_features})"
         raise ValueError(f"X must have shape {columns} for a model of {n_features} feature(s), got {np.shape(X)}")
-    return np.require(matrix, np.float64, ["C_CONTIGUOUS", "ALIGNED"])
+    return array
 
 
 def sequence_starts(lengths: ArrayLike, n: int) -> IntArray:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from hmmstream import inference, transitions
-from hmmstream.arrays import FloatArray, is_integer
+from hmmstream.arrays import FloatArray, is_integer, matrix
 from hmmstream.em import EM, Fit, Method
 from hmmstream.emissions import FAMILIES, Emission
 from hmmstream.estimator import HMMEstimator
@@ -111,16 +112,15 @@ class BatchHMM(HMMEstimator):
     def fit(self, X: ArrayLike, y: Any = None, *, lengths: ArrayLike | None = None) -> Self:
         """Fit the model to the rows of ``X``; with ``lengths``, to independent sequences of these lengths."""
         self._check_settings()
-        is_explicit = isinstance(self.init, HMM)
-        emission = self._explicit_start().emission if is_explicit else self._family(X)
-        if not emission.n_features:
-            emission = emission.sized(self.n_components, 1 if np.ndim(X) == 1 else np.shape(X)[-1])
-        data = inference.record(emission, X, lengths)
-        if not len(data):
+        rows = matrix(X)
+        if not len(rows):
             raise ValueError("X has no rows: there is nothing to fit")
+        emission = self._explicit_start().emission if isinstance(self.init, HMM) else self._family(rows)
+        sized = emission if emission.has_values else emission.sized(self.n_components, rows.shape[1])
+        data = inference.record(sized, rows, lengths)
         best: Fit | None = None
         for at in range(self.n_init):
-            fit = self._climb(self._start(X, data, at), data)
+            fit = self._climb(self._start(emission, data, at), data)
             if best is None or fit.history[-1] > best.history[-1]:
                 best = fit
         assert best is not None
@@ -139,18 +139,22 @@ class BatchHMM(HMMEstimator):
                 raise ValueError(f"{name} must be a positive integer, got {getattr(self, name)!r}")
         if not is_integer(self.n_iter) or self.n_iter < 0:
             raise ValueError(f"n_iter must be an integer that is not negative, got {self.n_iter!r}")
+        if not isinstance(self.tol, int | float) or math.isnan(self.tol):
+            raise ValueError(f"tol must be a number, got {self.tol!r}")
+        if self.random_state is not None and not is_integer(self.random_state):
+            raise ValueError(f"random_state must be an integer or None, got {self.random_state!r}")
         if isinstance(self.init, HMM) and self.n_init > 1:
             raise ValueError(f"n_init is {self.n_init}, but there is only one start: init")
 
-    def _family(self, X: ArrayLike) -> Emission:
+    def _family(self, X: FloatArray) -> Emission:
         """The emission family, if not by an explicit start."""
         if isinstance(self.emission, Emission):
             return self.emission
         if self.emission not in FAMILIES:
             raise ValueError(f"emission must be one of {sorted(FAMILIES)} or an Emission object, got {self.emission!r}")
-        return FAMILIES[self.emission].for_data(np.asarray(X, dtype=np.float64))
+        return FAMILIES[self.emission].for_data(X)
 
-    def _start(self, X: ArrayLike, data: Record, at: int) -> HMM:
+    def _start(self, emission: Emission, data: Record, at: int) -> HMM:
         """The start number ``at``."""
         if isinstance(self.init, HMM):
             return self._explicit_start()
@@ -158,7 +162,7 @@ class BatchHMM(HMMEstimator):
             raise ValueError(f"init must be 'auto' or an HMM with its values, got {self.init!r}")
         rng = np.random.default_rng(None if self.random_state is None else [self.random_state, at])
         transition = transitions.resolve(self.transition)
-        return start_model(self._family(X), self.n_components, transition, data, rng, first=at == 0)
+        return start_model(emission, self.n_components, transition, data, rng, first=at == 0)
 
     def _climb(self, start: HMM, data: Record) -> Fit:
         em = EM(

@@ -17,6 +17,7 @@ from hmmstream.recursions.state import LIKELIHOOD_FACTOR, LOG_LIKELIHOOD, Shape,
 
 Method = Literal["forward-backward", "recursive"]
 
+SMALLEST_PROBABILITY = 1e-100  # in the search for a transition matrix
 ROUNDING = 1e-10  # of the log-likelihood and of the number of rows: what rounding may take away
 
 
@@ -72,9 +73,13 @@ class EM:
         self.parameters = Parameters(start, start_kind)
         self.cells = start.transition.cells(start.n_components)
         emission = start.emission
-        self.shape = Shape(start.n_components, self.cells.n_groups, emission.theta().shape[1], emission.n_statistics)
+        self.theta = emission.theta()
+        emission.limit(data.X, self.theta)
+        self.limits = self.theta[:, emission.limits].copy()
+        self.shape = Shape(start.n_components, self.cells.n_groups, self.theta.shape[1], emission.n_statistics)
         startprob = stationary(start.transmat) if start_kind == "stationary" else start.startprob
-        self.model = Point(startprob, start.transmat, emission, start.transition)
+        emission = emission.with_rows(self.theta[:, : emission.n_parameters])
+        self.model = self.previous = Point(startprob, start.transmat, emission, start.transition)
 
     def run(self, n_iter: int, tol: float, verbose: bool = False) -> Fit:
         """Iterate until the log-likelihood gains less than ``tol``, at most ``n_iter`` times."""
@@ -82,32 +87,36 @@ class EM:
         converged = False
         while len(history) < n_iter and not converged:
             counts = self.expect()
-            converged = self._record_gain(history, counts.log_likelihood, tol, verbose)
+            converged = self._has_converged(history, counts.log_likelihood, tol, verbose)
             if not converged:
                 self.maximize(counts)
         log_likelihood, filtered_proba = self.summary()
         if not converged:
-            converged = self._record_gain(history, log_likelihood, tol, verbose)
+            last = self.model
+            converged = self._has_converged(history, log_likelihood, tol, verbose)
+            if self.model is not last:
+                filtered_proba = self.summary()[1]
         return Fit(HMM(*self.model), history, converged, filtered_proba)
 
-    def _record_gain(self, history: list[float], log_likelihood: float, tol: float, verbose: bool) -> bool:
-        """Add to the history, and say whether there is no more to gain."""
+    def _has_converged(self, history: list[float], log_likelihood: float, tol: float, verbose: bool) -> bool:
+        """Add to the history, and say whether there is no more to gain.
+
+        A state that collapses onto a point is stopped at a limit. It may then lose a little, by rounding or by the
+        missing values that are filled in: the model before that is the one to keep.
+        """
+        gain = log_likelihood - history[-1] if history else np.inf
+        if self.with_first and gain < -ROUNDING * (abs(log_likelihood) + len(self.data)):
+            if not self.model.emission.is_limited(self.theta):
+                raise RuntimeError(
+                    f"the log-likelihood fell by {-gain:g} to {log_likelihood:.10g}, which an EM iteration never does: "
+                    f"the M-step of {type(self.model.emission).__name__} does not belong to its density"
+                )
+            self.model = self.previous
+            return True
         history.append(log_likelihood)
         if verbose:
             print(f"iteration {len(history) - 1}: log-likelihood {log_likelihood:.6f}", flush=True)
-        if len(history) == 1:
-            return False
-        gain = history[-1] - history[-2]
-        self._check_gain(gain, log_likelihood)
         return gain < tol
-
-    def _check_gain(self, gain: float, log_likelihood: float) -> None:
-        if self.with_first and gain < -ROUNDING * (abs(log_likelihood) + len(self.data)):
-            raise RuntimeError(
-                f"the log-likelihood fell by {-gain:g} to {log_likelihood:.10g}, which an EM iteration never does: "
-                f"{type(self.model.emission).__name__} has an M-step that does not fit its density, or the start is "
-                "too far from the data for the arithmetic (are the features of very different size?)"
-            )
 
     # --- E-step -----------------------------------------------------------------------------------------------------
 
@@ -129,6 +138,8 @@ class EM:
         return Counts(expected.log_likelihood, expected.start * model.startprob, transitions, expected.emissions)
 
     def _recursive(self, piece: Record, memory: Memory) -> Counts:
+        if inference.loses_a_state(self.model, piece, memory):
+            return self._forward_backward(piece, memory)
         vector, state = self._state()
         m, n_groups = self.shape.n_states, self.shape.n_groups
         start = np.zeros(m)
@@ -154,21 +165,21 @@ class EM:
         state.alive[:] = 1.0
         state.transmat[:] = self.model.transmat
         state.theta[:] = self.model.emission.theta()
+        state.theta[:, self.model.emission.limits] = self.limits  # the same in all iterations
         return vector, state
 
     # --- M-step -----------------------------------------------------------------------------------------------------
 
     def maximize(self, counts: Counts) -> None:
         """Replace the model by the one under which what was expected is most likely."""
+        self.previous = self.model
         emission = self.model.emission
         weight = counts.emissions[:, 0].sum()
         if weight > 0.0:
             vector, state = self._state()
             state.mean_S[:] = np.concatenate([counts.transitions, counts.emissions.ravel()]) / weight
-            for _ in range(2):  # the first finds the floor of the variances, for the second
-                state.alive[:] = 1.0
-                online.maximize_average(emission, self.shape, vector, *self.cells[1:])
-            transmat = state.transmat
+            online.maximize_average(emission, self.shape, vector, *self.cells[1:])
+            self.theta, transmat = state.theta, state.transmat
             if self.start_kind == "stationary":
                 transmat = maximize_stationary(self.parameters, counts, [transmat, self.model.transmat])
             emission = emission.with_rows(state.theta[:, : emission.n_parameters])
@@ -200,10 +211,13 @@ def maximize_stationary(parameters: Parameters, counts: Counts, candidates: list
         by_group = np.zeros(n_groups)
         by_group[groups[is_cell]] = transmat[is_cell]
         starts = counts.start > 0.0
-        if not (distribution[starts] > 0.0).all():
+        if not (distribution[starts] > 0.0).all() or not (by_group > 0.0).all():
             return np.inf, np.zeros(n_groups)
         value = counts.transitions @ np.log(by_group) + counts.start[starts] @ np.log(distribution[starts])
-        slopes = parameters.spread(transmat)[-len(distribution) :, :n_groups]
+        try:
+            slopes = parameters.spread(transmat)[-len(distribution) :, :n_groups]
+        except ValueError:
+            return np.inf, np.zeros(n_groups)
         gradient = counts.transitions + by_group * (counts.start[starts] / distribution[starts] @ slopes[starts])
         for members, sizes in parameters.sums:
             if members.max() < n_groups:  # a row sums to 1: what all its logits have in common changes nothing
@@ -213,7 +227,7 @@ def maximize_stationary(parameters: Parameters, counts: Counts, candidates: list
     logits = []
     for transmat in candidates:
         values = np.zeros(n_groups)
-        values[groups[is_cell]] = np.log(transmat[is_cell])
+        values[groups[is_cell]] = np.log(np.maximum(transmat[is_cell], SMALLEST_PROBABILITY))
         logits.append(values)
     best = min(logits, key=lambda values: loss(values)[0])
     found = minimize(loss, best, jac=True, method="L-BFGS-B", options={"maxiter": 1000, "ftol": 0.0, "gtol": 1e-9})

@@ -22,6 +22,8 @@ from hmmstream.recursions import exact, rows
 from hmmstream.transitions import Transition
 
 BLOCK_SIZE = 2**22  # numbers: rows of a block × states
+VANISHED = 1e-290  # what is below this has lost digits, or all of them
+RARELY_LEFT = 1e-100  # transitions rarer than this do not bring a state back
 CHUNK_ROWS = 2**15  # whole sequences are worked on in parallel, at least so many rows together
 
 
@@ -69,6 +71,11 @@ def record(emission: Emission, X: ArrayLike, lengths: ArrayLike | None = None) -
     return Record(matrix, is_start)
 
 
+def count_seen(emission: Emission, data: Record) -> int:
+    """The number of rows of which something was seen."""
+    return int(rows.count_seen(emission, data.X))
+
+
 class Memory(threading.local):
     """Memory for a block of rows, which the same thread uses again: asking the system for it takes time."""
 
@@ -102,7 +109,9 @@ class Pass:
         self.transmat = np.array(model.transmat)
         with np.errstate(divide="ignore"):
             self.log_startprob, self.log_transmat = np.log(self.startprob), np.log(self.transmat)
-        self.has_zeros = not self.transmat.all()
+        # With positive probabilities a state that has become improbable is always soon reached again from others
+        smallest = self.transmat[self.transmat > 0.0].min()
+        self.vanished = VANISHED / smallest if self.transmat.min() < RARELY_LEFT else 0.0
         self.block = max(1, min(n_rows, BLOCK_SIZE // max(m, width)))
         self.log_g, self.g, self.filter, self.log_scale = memory.block(self.block, m)
 
@@ -141,7 +150,7 @@ class Pass:
             self.log_scale[:n],
             phi,
             filtered,
-            self.has_zeros,
+            self.vanished,
         )
         if np.isnan(log_likelihood):
             raise Underflow
@@ -184,6 +193,17 @@ def run(
         return function(Pass(model, len(data), memory, in_logs=True, width=width), data)
 
 
+def loses_a_state(model: Values, data: Record, memory: Memory) -> bool:
+    """Whether a pass that is not in logarithms would lose a state that may matter later."""
+    work = Pass(model, len(data), memory)
+    try:
+        if work.vanished > 0.0:
+            log_likelihood(work, data)
+    except Underflow:
+        return True
+    return False
+
+
 def log_likelihood(work: Pass, data: Record) -> float:
     """Logarithm of the density of all observations."""
     return summary(work, data)[0]
@@ -217,7 +237,8 @@ def log_predictive_densities(work: Pass, data: Record) -> FloatArray:
         with np.errstate(divide="ignore", invalid="ignore"):
             past = np.vstack([before, work.filter[: len(block) - 1]])
             if work.in_logs:
-                predicted = np.logaddexp.reduce(past[:, :, np.newaxis] + work.log_transmat, axis=1)
+                into = work.log_transmat.T
+                predicted = np.stack([np.logaddexp.reduce(past + column, axis=1) for column in into], axis=1)
             else:
                 predicted = np.log(past @ work.transmat)
             predicted[block.is_start] = work.log_startprob

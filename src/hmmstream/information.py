@@ -119,12 +119,13 @@ def information(parameters: Parameters, data: Record, kind: str, workers: Worker
 
 def standard_errors(parameters: Parameters, data: Record, kind: str, workers: Workers) -> FloatArray:
     """Standard error of each parameter; NaN for one on the edge of what it may be, where there is none."""
-    matrix, on_edge = information(parameters, data, kind, workers)
+    with np.errstate(all="ignore"):  # what is not a number is not positive definite
+        matrix, on_edge = information(parameters, data, kind, workers)
     directions = parameters.directions(on_edge)
     reduced = directions.T @ matrix @ directions
     scale = np.sqrt(np.abs(np.diag(reduced)))
     try:
-        if not (scale > 0.0).all():
+        if not ((scale > 0.0) & (scale < np.inf)).all():
             raise np.linalg.LinAlgError
         factor = np.linalg.cholesky(reduced / scale / scale[:, np.newaxis])
     except np.linalg.LinAlgError:
@@ -134,6 +135,7 @@ def standard_errors(parameters: Parameters, data: Record, kind: str, workers: Wo
         ) from None
     errors = np.linalg.norm(np.linalg.solve(factor, (directions / scale).T), axis=0)
     errors[on_edge] = np.nan
+    errors[[members[0] for members, _ in parameters.sums if len(members) == 1]] = 0.0  # what is always 1
     return np.asarray(errors)
 
 
@@ -150,5 +152,6 @@ def confidence_intervals(parameters: Parameters, errors: FloatArray, level: floa
             positive = values * np.exp(sign * z * errors / values)
             odds = values / (1.0 - values) * np.exp(sign * z * errors / (values * (1.0 - values)))
             probability = 1.0 / (1.0 + 1.0 / odds)
-        ends.append(np.where(high == 1.0, probability, np.where(low == 0.0, positive, linear)))
+        end = np.where(high == 1.0, probability, np.where(low == 0.0, positive, linear))
+        ends.append(np.where(errors == 0.0, values, end))
     return ends[0], ends[1]

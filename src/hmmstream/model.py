@@ -329,7 +329,9 @@ class HMM:
 
         n is the number of rows of which something was seen.
         """
-        n = int((~np.isnan(self._record(X, lengths).X)).any(axis=1).sum())
+        from hmmstream import inference
+
+        n = inference.count_seen(self.emission, self._record(X, lengths))
         return -2.0 * self.log_likelihood(X, lengths) + log(max(n, 1)) * self.n_parameters(start=start)
 
     def __repr__(self) -> str:

@@ -102,8 +102,8 @@ class Parameters:
         startprob = self.model.startprob
         if self.start == "free":
             startprob = values[self.n_estimated :]
-        elif self.start == "stationary":
-            startprob = stationary(transmat)
+        elif self.start == "stationary":  # as a smooth function, also where rows do not sum to 1
+            startprob = np.maximum(_inverse(transmat).sum(axis=0), 0.0)
         return Point(startprob, transmat, emission, self.model.transition)
 
     def free(self, is_fixed: Any = None) -> IntArray:
@@ -152,15 +152,29 @@ class Parameters:
 
 
 def _inverse(transmat: FloatArray) -> FloatArray:
+    """The inverse of I - Q + 1 1ᵀ. Its columns sum to the stationary distribution: π (I - Q + 1 1ᵀ) = 1ᵀ."""
     try:
         return np.asarray(np.linalg.inv(np.eye(len(transmat)) - transmat + 1.0), dtype=np.float64)
     except np.linalg.LinAlgError:
-        raise ValueError(
-            "the chain has no unique stationary distribution: it falls into parts that never mix"
-        ) from None
+        raise ValueError("the chain hardly ever leaves some of its states: its long run cannot be computed") from None
 
 
 def stationary(transmat: FloatArray) -> FloatArray:
-    """The distribution that the chain keeps."""
-    # Its columns sum to it: π (I - Q + 1 1ᵀ) = 1ᵀ
-    return np.asarray(_inverse(transmat).sum(axis=0))
+    """The distribution that the chain keeps: by elimination of one state after the other, without a subtraction."""
+    reached = (transmat > 0.0) | np.eye(len(transmat), dtype=bool)
+    for _ in range(len(transmat).bit_length()):  # in 1, 2, 4, … steps
+        reached = reached.astype(float) @ reached > 0.0
+    is_final = ~(reached & ~reached.T).any(axis=1)  # wherever the chain goes from here, it can come back
+    final = np.flatnonzero(is_final)
+    if not reached[np.ix_(final, final)].all():
+        raise ValueError("there is no unique stationary distribution: the chain falls into parts that never mix")
+    q = transmat[np.ix_(final, final)].copy()
+    for k in range(len(q) - 1, 0, -1):
+        q[:k, k] /= q[k, :k].sum()
+        q[:k, :k] += np.outer(q[:k, k], q[k, :k])
+    weights = np.ones(len(q))
+    for k in range(1, len(q)):
+        weights[k] = weights[:k] @ q[:k, k]
+    distribution = np.zeros(len(transmat))
+    distribution[final] = weights / weights.sum()
+    return distribution

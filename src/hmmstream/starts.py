@@ -6,16 +6,19 @@ if the clusters were the states. This works for every family, a user's own inclu
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from hmmstream.arrays import FloatArray, IntArray
 from hmmstream.emissions import Emission
-from hmmstream.emissions.base import DEAD
 from hmmstream.inference import Record
 from hmmstream.model import HMM
 from hmmstream.transitions import Transition
 
 SAMPLE = 20_000  # rows that clusters are sought in
+BLOCK = 2**20  # numbers that are worked on together
+LARGEST = 1e140  # of an observation: sums of squares are finite
 
 
 def start_model(
@@ -23,67 +26,67 @@ def start_model(
 ) -> HMM:
     """A model to start from. The ``first`` start is k-means' best, others leave more to chance."""
     m = n_components
-    labels = cluster(emission.coordinates(data.X), m, rng, refine=first)
-    labels = arrange(labels, m, transition, data)
-    if not emission.has_values:
-        emission = estimate(emission.sized(m, data.X.shape[1]), labels, data.X)
-    elif emission.n_components != m:
+    if emission.has_values and emission.n_components != m:
         raise ValueError(f"n_components is {m}, but the emission has the values of {emission.n_components} states")
-    return HMM(np.full(m, 1.0 / m), transition_matrix(labels, m, transition, data), emission, transition)
+    X = np.clip(data.X, -LARGEST, LARGEST)
+    labels = cluster(emission, X, m, rng, refine=first)
+    labels = arrange(labels, m, transition, X, data.is_start)
+    if not emission.has_values:
+        emission = estimate(emission.sized(m, X.shape[1]), labels, X)
+    return HMM(np.full(m, 1.0 / m), transition_matrix(labels, m, transition, data.is_start), emission, transition)
 
 
-def cluster(points: FloatArray, m: int, rng: np.random.Generator, refine: bool) -> IntArray:
+def cluster(emission: Emission, X: FloatArray, m: int, rng: np.random.Generator, refine: bool) -> IntArray:
     """The cluster of each row, by k-means; if not to ``refine``, by the nearest of m rows drawn far from each other."""
     from sklearn.cluster import KMeans, kmeans_plusplus
 
-    if not len(points):
-        return np.zeros(0, dtype=np.int64)
-    seen = ~np.isnan(points)
-    count = np.maximum(seen.sum(axis=0), 1)
-    mean = np.where(seen, points, 0.0).sum(axis=0) / count
-    deviation = np.where(seen, points - mean, 0.0)
-    scale = np.sqrt((deviation**2).sum(axis=0) / count)
-    points = deviation / np.where(scale > 0.0, scale, 1.0)  # what is missing is at the mean
-    rows = np.flatnonzero(seen.any(axis=1))
+    is_complete = ~np.isnan(X).any(axis=1)
+    rows = np.flatnonzero(is_complete)
+    if len(rows) < 10 * m:  # too few: take those that are not, too
+        rows = np.flatnonzero(~np.isnan(X).all(axis=1))
     if not len(rows):
-        rows = np.arange(len(points))
-    sample = points[rows if len(rows) <= SAMPLE else rng.choice(rows, SAMPLE, replace=False)]
-    n_distinct = len(np.unique(sample, axis=0))
-    if n_distinct <= m:  # fewer than there are states: each its own, and some states none
-        centres = np.unique(sample, axis=0)
-    else:
-        seed = int(rng.integers(2**31))
-        centres = kmeans_plusplus(sample, m, random_state=seed)[0]
+        return np.zeros(len(X), dtype=np.int64)
+    if len(rows) > SAMPLE:
+        rows = np.sort(rng.choice(rows, SAMPLE, replace=False))
+    sample = emission.coordinates(X[rows])
+    count = np.maximum((~np.isnan(sample)).sum(axis=0), 1)
+    mean = np.nansum(sample, axis=0) / count
+    scale = np.sqrt(np.nansum((sample - mean) ** 2, axis=0) / count)
+    scale[~(scale > 0.0)] = 1.0
+    points = np.nan_to_num((sample - mean) / scale)  # what is missing is at the mean
+    centres = np.unique(points, axis=0)
+    if len(centres) > m:  # else each is a cluster, and some states have none
+        centres = kmeans_plusplus(points, m, random_state=int(rng.integers(2**31)))[0]
         if refine:
-            centres = KMeans(m, init=centres, n_init=1, max_iter=50).fit(sample).cluster_centers_
-    labels = np.empty(len(points), dtype=np.int64)
-    for first in range(0, len(points), SAMPLE):
-        piece = points[first : first + SAMPLE]
-        labels[first : first + SAMPLE] = ((piece[:, np.newaxis] - centres) ** 2).sum(axis=2).argmin(axis=1)
+            centres = KMeans(m, init=centres, n_init=1, max_iter=50).fit(points).cluster_centers_
+    labels = np.empty(len(X), dtype=np.int64)
+    step = max(1, BLOCK // centres.size)
+    for first in range(0, len(X), step):
+        piece = (emission.coordinates(X[first : first + step]) - mean) / scale
+        distances = np.nansum((piece[:, np.newaxis] - centres) ** 2, axis=2)  # in what was seen
+        labels[first : first + step] = distances.argmin(axis=1)
     return labels
 
 
-def arrange(labels: IntArray, m: int, transition: Transition, data: Record) -> IntArray:
+def arrange(labels: IntArray, m: int, transition: Transition, X: FloatArray, is_start: Any) -> IntArray:
     """Number the clusters: by their mean, or by the time at which they come if that fits the structure better."""
-    if not len(labels):
-        return labels
-    since_start = np.arange(len(labels)) - np.maximum.accumulate(np.where(data.is_start, np.arange(len(labels)), 0))
-    total = np.nan_to_num(data.X).sum(axis=1)
+    since_start = np.arange(len(labels)) - np.maximum.accumulate(np.where(is_start, np.arange(len(labels)), 0))
+    total = np.nan_to_num(X).sum(axis=1)
     size = np.maximum(np.bincount(labels, minlength=m), 1)
     best, most = labels, -1
     for value in (total, since_start):
         order = np.argsort(np.bincount(labels, value, minlength=m) / size, kind="stable")
         candidate = np.argsort(order)[labels]
-        possible = transition.groups(m)[candidate[:-1], candidate[1:]][~data.is_start[1:]] >= 0
+        possible = transition.groups(m)[candidate[:-1], candidate[1:]][~is_start[1:]] >= 0
         if possible.sum() > most:
             best, most = candidate, possible.sum()
     return best
 
 
-def transition_matrix(labels: IntArray, m: int, transition: Transition, data: Record) -> FloatArray:
+def transition_matrix(labels: IntArray, m: int, transition: Transition, is_start: Any) -> FloatArray:
     """Transition probabilities from what the clusters do, and from one more transition of every possible kind."""
     counts = np.zeros((m, m))
-    moved = ~data.is_start[1:]
+    moved = ~is_start[1:]
     np.add.at(counts, (labels[:-1][moved], labels[1:][moved]), 1.0)
     cells = transition.cells(m)
     groups, shares = cells.groups.reshape(m, m), cells.shares.reshape(m, m)
@@ -94,19 +97,25 @@ def transition_matrix(labels: IntArray, m: int, transition: Transition, data: Re
 
 def estimate(emission: Emission, labels: IntArray, X: FloatArray) -> Emission:
     """The family's M-step, each cluster a state; a little of all data in each, so that none is empty or a point."""
-    theta = emission.theta()
-    S = np.zeros((emission.n_components, emission.n_statistics))
-    s = np.zeros(emission.n_statistics)
-    rows = np.flatnonzero(~np.isnan(X).any(axis=1))
+    rows = np.flatnonzero(~np.isnan(X).all(axis=1))
     if not len(rows):
         return emission
-    for row in rows[:: max(1, len(rows) // SAMPLE)]:
-        emission.statistic(theta[labels[row]], X[row], s)
-        S[labels[row]] += s
+    rows = rows[:: max(1, len(rows) // SAMPLE)]
+    X, labels = X[rows], labels[rows]
+    overall = np.nansum(X, axis=0) / np.maximum((~np.isnan(X)).sum(axis=0), 1)
+    theta = emission.theta()
+    emission.limit(X, theta)
+    S = np.zeros((emission.n_components, emission.n_statistics))
+    s = np.zeros(emission.n_statistics)
+    for k in range(len(S)):
+        own = X[labels == k]
+        n_seen = (~np.isnan(own)).sum(axis=0)
+        mean = np.where(n_seen > 0, np.nansum(own, axis=0) / np.maximum(n_seen, 1), overall)
+        for row in np.where(np.isnan(own), mean, own):
+            emission.statistic(theta[k], row, s)
+            S[k] += s
     S = 0.95 * S + 0.05 * S.sum(axis=0) / len(S)
     S /= S[:, 0].sum()
-    alive = np.where(S[:, 0] > DEAD, 1.0, 0.0)
-    for _ in range(2):  # the first finds the floor of the variances, for the second
-        emission.maximize(S, alive, theta)
-        emission.prepare(theta)
+    emission.maximize(S, np.ones(len(S)), theta)
+    emission.prepare(theta)
     return emission.with_rows(theta[:, : emission.n_parameters])

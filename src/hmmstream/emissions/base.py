@@ -137,6 +137,18 @@ class Emission(Compilable, ABC):
         self.prepare(theta)
         return theta
 
+    @property
+    def limits(self) -> slice:
+        """Columns of ``theta`` that keep the M-step from collapsing onto single points of the data."""
+        return slice(0, 0)
+
+    def limit(self, X: FloatArray, theta: FloatArray) -> None:
+        """Set the limits in ``theta`` by the data, and widen the parameters that are beyond them."""
+
+    def is_limited(self, theta: FloatArray) -> bool:
+        """Whether a parameter is at such a limit, where the likelihood would grow for ever."""
+        return False
+
     def refusal(self, X: FloatArray, place: int) -> str:
         """What is wrong with the value at this place, counted along the rows."""
         row, column = divmod(place, self.n_features)

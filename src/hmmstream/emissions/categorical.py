@@ -11,6 +11,8 @@ from numpy.typing import ArrayLike
 from hmmstream.arrays import FloatArray, frozen, thresholds
 from hmmstream.emissions.base import RARE, Emission
 
+MOST_CATEGORIES = 10_000  # that data alone can ask for
+
 
 class Categorical(Emission):
     """Symbols 0, 1, …, n_categories - 1 with one probability for each state and symbol.
@@ -51,7 +53,13 @@ class Categorical(Emission):
 
     @classmethod
     def for_data(cls, X: FloatArray) -> Self:
-        return cls(int(np.nanmax(X, initial=0.0)) + 1)
+        largest = np.nanmax(np.where(np.isfinite(X), X, 0.0), initial=0.0)
+        if largest >= MOST_CATEGORIES:
+            raise ValueError(
+                f"X holds the symbol {largest:g}: symbols are 0, 1, 2, …; for more than {MOST_CATEGORIES:,} of them, "
+                "say so: emission=Categorical(n_categories=...)"
+            )
+        return cls(int(largest) + 1)
 
     def coordinates(self, X: FloatArray) -> FloatArray:
         return np.where(np.isnan(X), np.nan, (np.arange(self.n_categories) == X).astype(float))

@@ -49,6 +49,9 @@ class Exponential(IndependentFeatures):
     def coordinates(self, X: FloatArray) -> FloatArray:
         return np.log(np.maximum(X, SMALLEST_MEAN))
 
+    def is_limited(self, theta: FloatArray) -> bool:
+        return bool(theta.max() * RARE >= 1e-3 * theta.min())
+
     def accepts(self, value: float) -> bool:
         return value >= 0.0
 

@@ -23,7 +23,7 @@ RELATIVE_FLOOR = 1e-12  # of the overall variance: a standard deviation of 1e-6 
 ROUNDING = 4.0 * np.finfo(np.float64).eps  # of the mean: below this, differences of data are rounding errors
 SMALLEST_VARIANCE = 1e-250
 LARGEST_MEAN = 1e150  # its square is finite
-LARGEST_CORRELATION = 1.0 - 1e-9  # between two features: what is left of the second given the first is not zero
+SINGULAR = 1e-14  # of its variance: what a feature keeps for itself, given the others, is not less
 
 
 class Gaussian(Emission):
@@ -176,6 +176,37 @@ class Gaussian(Emission):
         variances = self.covars.reshape(len(self.covars), -1)
         theta[:, self.floor :] = RELATIVE_FLOOR * variances.max()
         return theta
+
+    @property
+    def limits(self) -> slice:
+        return slice(self.floor, None)
+
+    def limit(self, X: FloatArray, theta: FloatArray) -> None:
+        d = self.n_features
+        seen = np.clip(X, -LARGEST_MEAN, LARGEST_MEAN)
+        count = np.maximum((~np.isnan(seen)).sum(axis=0), 1)
+        mean = np.nansum(seen / count, axis=0)
+        variance = np.nansum((seen - mean) ** 2 / count, axis=0)
+        floor = np.maximum(RELATIVE_FLOOR * variance, (ROUNDING * mean) ** 2)
+        theta[:, self.floor :] = np.maximum(floor, SMALLEST_VARIANCE)
+        if self.is_spherical:
+            theta[:, d] = np.maximum(theta[:, d], theta[:, self.floor :].mean(axis=1))
+        elif not self.is_dense:
+            theta[:, d : self.n_parameters] = np.maximum(theta[:, d : self.n_parameters], theta[:, self.floor :])
+        self.prepare(theta)
+
+    def is_limited(self, theta: FloatArray) -> bool:
+        floor = theta[:, self.floor :]
+        if self.is_dense:
+            whitening = theta[:, self.precision : self.log_norm].reshape(len(theta), self.n_features, -1)
+            own = 1.0 / np.diagonal(whitening, axis1=1, axis2=2) ** 2
+            variances = theta[:, self.n_features : self.n_parameters : self.n_features + 1]
+            floor = np.maximum(floor, SINGULAR * variances)
+        elif self.is_spherical:
+            own, floor = theta[:, self.n_features], floor.mean(axis=1)
+        else:
+            own = theta[:, self.n_features : self.n_parameters]
+        return bool((own <= 1.001 * floor).any())
 
     def sample(self, states: Any, rng: np.random.Generator) -> FloatArray:
         noise = rng.standard_normal((len(states), self.n_features))
@@ -386,15 +417,16 @@ class Gaussian(Emission):
             return
         for i in range(self.n_components):
             if alive[i] > 0.0:
-                mean_variance = 0.0
+                mean_variance, mean_floor = 0.0, 0.0
                 for a in range(d):
                     mean = S[i, 1 + a] * per_visit[i]
-                    variance = max(S[i, 1 + d + a] * per_visit[i] - mean * mean, theta[i, self.floor + a])
+                    variance = S[i, 1 + d + a] * per_visit[i] - mean * mean
                     mean_variance += variance / d
+                    mean_floor += theta[i, self.floor + a] / d
                     if not self.is_spherical:
-                        theta[i, d + a] = variance
+                        theta[i, d + a] = max(variance, theta[i, self.floor + a])
                 if self.is_spherical:
-                    theta[i, d] = mean_variance
+                    theta[i, d] = max(mean_variance, mean_floor)
 
     def maximize_covariances(
         self, S: FloatArray, alive: FloatArray, theta: FloatArray, per_visit: FloatArray, per_weight: float
@@ -433,13 +465,16 @@ class Gaussian(Emission):
                     theta[i, self.log_norm + a] = -0.5 * log(2.0 * pi * variance)
 
     def prepare_dense(self, theta: FloatArray) -> None:
-        """Factorise the covariance, after widening it where it is below the floor or as good as singular."""
+        """Factorise the covariance. No feature has a variance, given those before it, below the floor.
+
+        Under this condition the widened covariance is the most likely one: regressions stay as they are.
+        """
         d = self.n_features
         L = self.precision
         for a in range(d):
             theta[d + a * d + a] = max(theta[d + a * d + a], theta[self.floor + a], SMALLEST_VARIANCE)
             for b in range(a):
-                limit = LARGEST_CORRELATION * sqrt(theta[d + a * d + a]) * sqrt(theta[d + b * d + b])
+                limit = sqrt(theta[d + a * d + a]) * sqrt(theta[d + b * d + b])
                 theta[d + a * d + b] = min(max(theta[d + a * d + b], -limit), limit)
                 theta[d + b * d + a] = theta[d + a * d + b]
         for a in range(d):
@@ -450,7 +485,7 @@ class Gaussian(Emission):
                 if b < a:
                     theta[L + a * d + b] = rest / theta[L + b * d + b]
                 else:
-                    pivot = max(rest, (1.0 - LARGEST_CORRELATION) * theta[d + a * d + a])
+                    pivot = max(rest, theta[self.floor + a], SINGULAR * theta[d + a * d + a])
                     if pivot > rest:
                         theta[d + a * d + a] = pivot + (theta[d + a * d + a] - rest)
                     theta[L + a * d + a] = sqrt(pivot)

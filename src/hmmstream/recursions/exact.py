@@ -17,7 +17,6 @@ from hmmstream.recursions.bridge import compiled, inlined
 from hmmstream.recursions.vectors import load, spread, store, total, where_above
 
 UNREACHABLE = 1e-300  # a predicted probability below this is 0: its reciprocal would overflow
-VANISHED = 1e-290  # what is below this has lost digits, or all of them
 FEW_STATES = 8  # expected transitions of so many stay in registers
 UNDERFLOW, OVERFLOW = 1e-150, 1e150  # of the pending likelihood factor
 LOST = 1e-100  # when the state is smaller than this, what matters may soon underflow
@@ -45,13 +44,13 @@ def forward(
     log_scale: FloatArray,
     phi: FloatArray,
     filtered: FloatArray,
-    guard: bool,
+    vanished: float,
 ) -> float:
     """Filter: Bayes' rule row after row. Returns the log-likelihood.
 
     ``phi`` is the filter before the first row, and becomes that of the last. ``g`` becomes the gain: filtered over
-    predicted probability, which is what the way back needs. With ``guard``, NaN is returned as soon as the probability
-    of a state has become too small for a float: where some transitions are impossible, it might not come back.
+    predicted probability, which is what the way back needs. Unless ``vanished`` is 0, NaN is returned as soon as the
+    probability of a state is below it: where some transitions are impossible, it might not come back.
     """
     m = chain.n_states
     q = workspace(chain.n_cells)
@@ -66,10 +65,12 @@ def forward(
     size, older_size, inverse_size, older_inverse = 1.0, 1.0, 1.0, 1.0
     for row in range(len(g)):
         lift = 1.0
+        least = UNREACHABLE * size
         if is_start[row]:
             factor *= size
             size = older_size = inverse_size = older_inverse = 1.0
             predicted = load(startprob, 0, chain.n_states)
+            least = -1.0  # the derivative by a start probability of 0 is wanted too
         else:
             predicted = spread(0.0, chain.n_states)
             for i in range(m):
@@ -89,13 +90,14 @@ def forward(
             factor *= older_size * lift
             predicted = predicted * older_inverse
             older_size = older_inverse = 1.0
+            least = UNREACHABLE
             size = rescue(chain, predicted, log_g, log_scale, row, state)
             inverse_size = 1.0 / size
             gain = load(state, 0, chain.n_states) * inverse_size / predicted
-        if guard and has_vanished(chain, predicted, log_g, row, state):
+        if vanished > 0.0 and has_vanished(chain, predicted, log_g, row, state, vanished):
             return nan
         store(filtered, row * m, load(state, 0, chain.n_states) * inverse_size)
-        store(g, row * m, where_above(predicted, UNREACHABLE * older_size, gain))
+        store(g, row * m, where_above(predicted, least, gain))
         log_likelihood += log_scale[row]
         if not UNDERFLOW < factor < OVERFLOW:
             log_likelihood += log(factor)
@@ -124,13 +126,13 @@ def rescue(chain: Any, prediction: Any, log_g: FloatArray, log_scale: FloatArray
 
 
 @inlined
-def has_vanished(chain: Any, prediction: Any, log_g: FloatArray, row: int, state: FloatArray) -> bool:
-    """Whether a state that is possible has no weight."""
+def has_vanished(chain: Any, prediction: Any, log_g: FloatArray, row: int, state: FloatArray, vanished: float) -> bool:
+    """Whether a state that is possible has hardly any weight."""
     predicted = workspace(chain.n_states)
     store(predicted, 0, prediction)
     n_vanished = 0
     for k in range(chain.n_states):
-        n_vanished += state[k] < VANISHED and predicted[k] > 0.0 and log_g[row, k] > -inf
+        n_vanished += state[k] < vanished and predicted[k] > 0.0 and log_g[row, k] > -inf
     return n_vanished > 0
 
 
@@ -152,7 +154,8 @@ def backward(
     ``before`` is the filter before the first row. ``message`` says by how much each state of the last row is more
     probable in the light of what follows, and becomes the same for the row before the first. Expected transitions and
     starts, divided by their probabilities, are added to ``pairs`` and ``start``: so they are derivatives of the
-    log-likelihood, also where a probability is 0. ``gain`` becomes smoothed over predicted probability.
+    log-likelihood, also where a probability is 0 and the state can be reached otherwise. ``gain`` becomes smoothed over
+    predicted probability.
     """
     m = chain.n_states
     q = workspace(chain.n_cells)  # transposed

@@ -32,6 +32,17 @@ def check(emission: Any, X: FloatArray) -> int:
     return first_refused(emission, X)
 
 
+@compiled
+def count_seen(emission: Any, X: FloatArray) -> int:
+    """The number of rows of which something was seen."""
+    y = workspace(emission.n_features)
+    n_seen = 0
+    for row in range(len(X)):
+        read(emission, X, row, y)
+        n_seen += not emission.is_missing(y)
+    return n_seen
+
+
 @inlined
 def read(emission: Any, X: FloatArray, row: int, y: FloatArray) -> None:
     """Copy a row into ``y``, cutting off what is too large."""
