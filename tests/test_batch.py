@@ -404,7 +404,7 @@ def test_settings_that_make_no_sense_are_refused():
             BatchHMM(init=start).fit(data)
     with pytest.raises(ValueError, match="one of the symbols"):
         BatchHMM(2, "categorical").fit([0, 1, np.inf])
-    with pytest.raises(ValueError, match="X holds the symbol 1e[+]12"):
+    with pytest.raises(ValueError, match=r"X holds the symbol 1e\+12"):
         BatchHMM(2, "categorical").fit([0, 1, 1e12])
 
 

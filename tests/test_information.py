@@ -200,6 +200,13 @@ def test_probabilities_of_zero_have_no_standard_error_and_spoil_no_other():
         np.testing.assert_allclose(with_zero["transmat"], without["transmat"], rtol=1e-6)
 
 
+def test_parameters_that_hardly_matter_to_the_data_do_no_harm():
+    """States that no row leaves in doubt: scores of 1e-158, whose squares are not representable."""
+    hmm = HMM([0.5, 0.5], [[0.75, 0.25], [0.25, 0.75]], Poisson([1000.0, 2333.0]), Tied([[1, 0], [0, 1]]))
+    information = hmm.fisher_information([3000.0, 2000.0, 2000.0, 1000.0, 1000.0], kind="observed")
+    assert np.isfinite(information).all()
+
+
 def test_what_is_always_one_is_known_exactly():
     hmm = HMM([1, 0, 0], [[0.9, 0.1, 0], [0, 0.8, 0.2], [0, 0, 1]], Poisson([1.0, 6.0, 20.0]), Masked.left_right(3, 1))
     X = np.concatenate([hmm.sample(50, seed)[0] for seed in range(30)])

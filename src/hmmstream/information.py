@@ -16,6 +16,7 @@ from hmmstream.parameters import Parameters
 from hmmstream.recursions import exact, rows
 
 RELATIVE_STEP = 1e-3  # of differences of the score; their error is its fourth power
+WIDEST = 1e5  # natural scale of a parameter, compared with itself
 EDGE = 1e-6  # closer than this to its bound, in units of its natural scale, a parameter is on the edge
 
 
@@ -98,10 +99,12 @@ def observed_information(parameters: Parameters, data: Record, scales: FloatArra
 
 
 def natural_scales(parameters: Parameters, outer: FloatArray, n: int) -> FloatArray:
-    """By how much each parameter has to change for one observation to notice: 1 where none ever would."""
+    """By how much each parameter has to change for one observation to notice; not without end, if none ever would."""
     diagonal = np.diag(outer)
-    scales = np.sqrt(np.divide(n, diagonal, out=np.ones_like(diagonal), where=diagonal > 0.0))
-    return np.asarray(np.minimum(scales, parameters.high - parameters.low))
+    with np.errstate(over="ignore"):
+        scales = np.sqrt(np.divide(n, diagonal, out=np.ones_like(diagonal), where=diagonal > 0.0))
+    widest = np.minimum(WIDEST * np.maximum(abs(parameters.values), 1.0), parameters.high - parameters.low)
+    return np.asarray(np.minimum(scales, widest))
 
 
 def information(parameters: Parameters, data: Record, kind: str, workers: Workers) -> tuple[FloatArray, Any]:

@@ -6,6 +6,7 @@ if the clusters were the states. This works for every family, a user's own inclu
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -51,14 +52,19 @@ def cluster(emission: Emission, X: FloatArray, m: int, rng: np.random.Generator,
     sample = emission.coordinates(X[rows])
     count = np.maximum((~np.isnan(sample)).sum(axis=0), 1)
     mean = np.nansum(sample, axis=0) / count
-    scale = np.sqrt(np.nansum((sample - mean) ** 2, axis=0) / count)
-    scale[~(scale > 0.0)] = 1.0
-    points = np.nan_to_num((sample - mean) / scale)  # what is missing is at the mean
+    deviation = np.nan_to_num(sample - mean)  # what is missing is at the mean
+    largest = abs(deviation).max(axis=0)
+    largest[largest == 0.0] = 1.0
+    scale = largest * np.sqrt(((deviation / largest) ** 2).sum(axis=0) / count)
+    scale[scale == 0.0] = 1.0
+    points = deviation / scale
     centres = np.unique(points, axis=0)
     if len(centres) > m:  # else each is a cluster, and some states have none
         centres = kmeans_plusplus(points, m, random_state=int(rng.integers(2**31)))[0]
         if refine:
-            centres = KMeans(m, init=centres, n_init=1, max_iter=50).fit(points).cluster_centers_
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # that some centres coincide: EM copes with it
+                centres = KMeans(m, init=centres, n_init=1, max_iter=50).fit(points).cluster_centers_
     labels = np.empty(len(X), dtype=np.int64)
     step = max(1, BLOCK // centres.size)
     for first in range(0, len(X), step):

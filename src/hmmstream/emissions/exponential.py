@@ -44,7 +44,7 @@ class Exponential(IndependentFeatures):
         return rng.exponential(1.0 / self.rates[states])
 
     def moments(self) -> tuple[FloatArray, FloatArray]:
-        return 1.0 / self.rates, 1.0 / self.rates**2
+        return 1.0 / self.rates, (1.0 / self.rates) ** 2
 
     def coordinates(self, X: FloatArray) -> FloatArray:
         return np.log(np.maximum(X, SMALLEST_MEAN))
