@@ -8,6 +8,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+BLOCK_ROWS = 2**16
+
 FloatArray: TypeAlias = NDArray[np.float64]
 IntArray: TypeAlias = NDArray[np.int64]
 
@@ -66,3 +68,13 @@ def sequence_starts(lengths: ArrayLike, n: int) -> IntArray:
     if sizes.ndim != 1 or sizes.dtype.kind not in "iu" or (sizes <= 0).any() or (sizes > n).any() or sizes.sum() != n:
         raise ValueError(f"lengths must be positive integers that sum to the {n} rows of X, got {sizes.tolist()}")
     return np.cumsum(np.append(0, sizes[:-1])).astype(np.int64)
+
+
+def mean_and_variance(X: FloatArray, largest: float) -> tuple[FloatArray, FloatArray]:
+    """Of what was seen in each column, cut off at ``largest``, in memory that does not grow with the record."""
+    blocks = [slice(first, first + BLOCK_ROWS) for first in range(0, len(X), BLOCK_ROWS)]
+    count = np.maximum(sum((~np.isnan(X[block])).sum(axis=0) for block in blocks), 1)
+    zero = np.zeros(X.shape[1])
+    mean = sum((np.nansum(np.clip(X[block], -largest, largest) / count, axis=0) for block in blocks), start=zero)
+    squares = (np.nansum((np.clip(X[block], -largest, largest) - mean) ** 2 / count, axis=0) for block in blocks)
+    return mean, sum(squares, start=zero)

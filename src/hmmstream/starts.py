@@ -17,6 +17,7 @@ from hmmstream.inference import Record
 from hmmstream.model import HMM
 from hmmstream.transitions import Transition
 
+WINDOWS, WINDOW = 20, 10_000  # of a long record, and their rows
 SAMPLE = 20_000  # rows that clusters are sought in
 BLOCK = 2**20  # numbers that are worked on together
 LARGEST = 1e140  # of an observation: sums of squares are finite
@@ -29,12 +30,23 @@ def start_model(
     m = n_components
     if emission.has_values and emission.n_components != m:
         raise ValueError(f"n_components is {m}, but the emission has the values of {emission.n_components} states")
+    data = excerpt(data)
     X = np.clip(data.X, -LARGEST, LARGEST)
     labels = cluster(emission, X, m, rng, refine=first)
     labels = arrange(labels, m, transition, X, data.is_start)
     if not emission.has_values:
         emission = estimate(emission.sized(m, X.shape[1]), labels, X)
     return HMM(np.full(m, 1.0 / m), transition_matrix(labels, m, transition, data.is_start), emission, transition)
+
+
+def excerpt(data: Record) -> Record:
+    """The record, or if it is long, windows of it, evenly spread, each a sequence of its own."""
+    if len(data) <= WINDOWS * WINDOW:
+        return data
+    starts = np.linspace(0, len(data) - WINDOW, WINDOWS).astype(np.int64)
+    is_start = np.concatenate([data.is_start[first : first + WINDOW] for first in starts])
+    is_start[::WINDOW] = True
+    return Record(np.concatenate([data.X[first : first + WINDOW] for first in starts]), is_start)
 
 
 def cluster(emission: Emission, X: FloatArray, m: int, rng: np.random.Generator, refine: bool) -> IntArray:

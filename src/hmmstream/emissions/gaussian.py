@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, Self, get_args
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hmmstream.arrays import FloatArray, IntArray, frozen
+from hmmstream.arrays import FloatArray, IntArray, frozen, mean_and_variance
 from hmmstream.compilable import workspace
 from hmmstream.emissions.base import DEAD, Emission
 
@@ -183,10 +183,7 @@ class Gaussian(Emission):
 
     def limit(self, X: FloatArray, theta: FloatArray) -> None:
         d = self.n_features
-        seen = np.clip(X, -LARGEST_MEAN, LARGEST_MEAN)
-        count = np.maximum((~np.isnan(seen)).sum(axis=0), 1)
-        mean = np.nansum(seen / count, axis=0)
-        variance = np.nansum((seen - mean) ** 2 / count, axis=0)
+        mean, variance = mean_and_variance(X, LARGEST_MEAN)
         floor = np.maximum(RELATIVE_FLOOR * variance, (ROUNDING * mean) ** 2)
         theta[:, self.floor :] = np.maximum(floor, SMALLEST_VARIANCE)
         if self.is_spherical:
