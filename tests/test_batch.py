@@ -212,6 +212,34 @@ def test_a_stationary_start_of_a_left_right_chain_and_of_one_with_zeros():
     assert BatchHMM(init=full, start="stationary", n_iter=20).fit(X).log_likelihood_ > full.log_likelihood(X)
 
 
+@pytest.mark.parametrize("family", sorted(models.FAMILIES))
+def test_no_record_breaks_batch_em(family):
+    """30 records for each family: few rows, rounded, constant, scaled or far-off values, gaps, short sequences."""
+    emission = type(models.FAMILIES[family])(*models.FAMILIES[family].specification)
+    structures = {"full": "full", "independent": "independent", "masked": Masked.left_right(3)}
+    structures["tied"] = models.STRUCTURES["tied"][0]
+    for seed in range(30):
+        rng = np.random.default_rng(seed)
+        n = int(rng.choice([1, 2, 5, 20, 100]))
+        X = models.make(family).sample(n, seed)[0].astype(float)
+        if family.startswith("gaussian"):
+            X = [X, np.round(X), X * 10.0 ** rng.integers(-6, 7, X.shape[1]), X + 1e6, X * 0.0, X**9][rng.integers(6)]
+        elif family in ("poisson", "exponential", "user-rayleigh"):
+            X = [X, np.ceil(X), X * 1000.0, X * 0.0 + 1.0][rng.integers(4)]
+        X[rng.random(X.shape) < rng.choice([0.0, 0.3])] = np.nan
+        lengths = None
+        if rng.random() < 0.4:
+            lengths = np.diff([0, *np.flatnonzero(rng.random(n - 1) < 0.3) + 1, n])
+        settings = {"start": str(rng.choice(["free", "fixed", "stationary"])), "method": str(rng.choice(METHODS))}
+        transition = structures[str(rng.choice(list(structures)))]
+        hmm = BatchHMM(3, emission, transition=transition, n_iter=15, random_state=0, **settings)
+        hmm.fit(X, lengths=lengths)
+        assert np.isfinite(models.values(hmm.model_)).all(), seed
+        log_likelihood = hmm.model_.log_likelihood(X, lengths)
+        assert hmm.log_likelihood_ == pytest.approx(log_likelihood, rel=1e-8, abs=1e-8 * n), seed
+        assert (np.diff(hmm.history_) > -1e-9 * (abs(log_likelihood) + n)).all(), seed
+
+
 def test_a_state_that_nothing_visits_keeps_its_values():
     start = HMM([0.5, 0.5, 0.0], np.full((3, 3), 1 / 3), Gaussian("diag", means=[0.0, 1.0, 1e5], covars=[[1.0]] * 3))
     X = models.paper_model().sample(500, 0)[0]
