@@ -7,7 +7,17 @@ import numpy as np
 import pytest
 import reference
 
-from hmmstream import HMM, BatchHMM, Categorical, Gaussian, Independent, Masked, Poisson, Tied
+from hmmstream import (
+    HMM,
+    BatchHMM,
+    Categorical,
+    Gaussian,
+    Independent,
+    IndependentFeatures,
+    Masked,
+    Poisson,
+    Tied,
+)
 from hmmstream.parameters import Parameters
 
 TOLERANCE = 1e-10
@@ -268,12 +278,15 @@ def test_the_number_of_free_parameters(emission, transition, transmat, expected)
 
 def test_a_family_without_a_gradient_says_what_is_missing():
     class Bare(models.Rayleigh):
-        def feature_gradient(self, theta, weight, s, gradient):
-            raise NotImplementedError("this family needs a method feature_gradient() for scores and standard errors")
+        feature_gradient = IndependentFeatures.feature_gradient
+        moments = IndependentFeatures.moments
 
     hmm = HMM([0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]], Bare([1.0, 2.0]))
-    with pytest.raises(NotImplementedError, match="feature_gradient"):
-        hmm.score_vector([1.0, 2.0])
+    for method in (hmm.score_vector, hmm.score_increments, hmm.standard_errors):
+        with pytest.raises(NotImplementedError, match="needs a method feature_gradient"):
+            method([1.0, 2.0])
+    with pytest.raises(NotImplementedError, match="Bare needs a method moments"):
+        hmm.forecast(1)
 
 
 def test_unknown_kinds_are_refused():

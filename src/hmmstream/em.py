@@ -215,7 +215,7 @@ def maximize_stationary(parameters: Parameters, counts: Counts, candidates: list
             return np.inf, np.zeros(n_groups)
         value = counts.transitions @ np.log(by_group) + counts.start[starts] @ np.log(distribution[starts])
         try:
-            slopes = parameters.spread(transmat)[-len(distribution) :, :n_groups]
+            slopes = parameters.cell_derivatives(transmat)[-len(distribution) :, :n_groups]
         except ValueError:
             return np.inf, np.zeros(n_groups)
         gradient = counts.transitions + by_group * (counts.start[starts] / distribution[starts] @ slopes[starts])

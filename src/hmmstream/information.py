@@ -36,18 +36,18 @@ def differentiate(parameters: Parameters, point: Values, expected: inference.Exp
     for k, row in enumerate(emissions):
         point.emission.gradient(theta[k], expected.emissions[k], row)
     by_cell = np.concatenate([transitions, emissions.ravel(), expected.start])
-    return np.asarray(by_cell @ parameters.spread(point.transmat))
+    return np.asarray(by_cell @ parameters.cell_derivatives(point.transmat))
 
 
 def visit_increments(parameters: Parameters, data: Record, visit: Callable[[slice, FloatArray], None]) -> None:
     """Gradients of each row's log predictive density by all parameters, handed to ``visit`` a block at a time."""
     point = parameters.at(parameters.values)
-    spread = parameters.spread(point.transmat)
+    cell_derivatives = parameters.cell_derivatives(point.transmat)
     groups = parameters.groups.ravel()
 
     def in_one_pass(work: Pass, data: Record) -> None:
         m = len(work.startprob)
-        slopes = np.zeros((m, len(spread)))
+        slopes = np.zeros((m, len(cell_derivatives)))
         phi = work.first_filter()
         for piece in work.blocks(len(data)):
             block = data[piece]
@@ -55,14 +55,14 @@ def visit_increments(parameters: Parameters, data: Record, visit: Callable[[slic
             work.forward(block, phi)
             gradients = np.empty((len(block), m, work.emission.n_parameters))
             rows.gradients(work.emission, work.theta, block.X, gradients)
-            by_cell = np.empty((len(block), len(spread)))
+            by_cell = np.empty((len(block), len(cell_derivatives)))
             filtered, gain = work.filtered(len(block)), work.g[: len(block)]
             exact.tangent(
                 work.chain, work.transmat, groups, block.is_start, filtered, before, gain, gradients, slopes, by_cell
             )
-            visit(piece, by_cell @ spread)
+            visit(piece, by_cell @ cell_derivatives)
 
-    inference.run(in_one_pass, point, data, width=len(spread))
+    inference.run(in_one_pass, point, data, width=len(cell_derivatives))
 
 
 def outer_information(parameters: Parameters, data: Record) -> FloatArray:

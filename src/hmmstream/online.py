@@ -183,7 +183,7 @@ class OnlineHMM(HMMEstimator):
         return self._learner
 
     @property
-    def model_(self) -> HMM:  # type: ignore[override]
+    def model_(self) -> HMM:  # type: ignore[override]  # computed when asked for
         return self._fitted().model
 
     @property
@@ -191,7 +191,7 @@ class OnlineHMM(HMMEstimator):
         return self._fitted().last_model
 
     @property
-    def filtered_proba_(self) -> FloatArray:  # type: ignore[override]
+    def filtered_proba_(self) -> FloatArray:  # type: ignore[override]  # computed when asked for
         return self._fitted().filtered_proba
 
     @property

@@ -131,10 +131,10 @@ class Parameters:
             matrix[rest, others] = -shares
         return matrix[:, self.free(is_fixed)]
 
-    def spread(self, transmat: FloatArray) -> FloatArray:
-        """How what the recursions differentiate by changes with the parameters.
+    def cell_derivatives(self, transmat: FloatArray) -> FloatArray:
+        """How the numbers that the recursions differentiate by change with the parameters: the chain rule, as a matrix.
 
-        Those have the groups of transitions, then every cell of the emission's rows, then the start probabilities.
+        These are the groups of transitions, then every cell of the emission's rows, then the start probabilities.
         """
         m, n_cells = len(transmat), self.table.size
         matrix = np.zeros((self.n_groups + n_cells + m, self.size))

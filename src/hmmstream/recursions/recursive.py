@@ -1,6 +1,7 @@
 """The E-step of batch EM in its recursive form: one pass forwards, in memory that does not grow with the record.
 
-This is the online recursion with frozen parameters, all weights 1: rho is a sum instead of a weighted mean.
+This is the online recursion with frozen parameters, all weights 1: rho is a sum instead of a weighted mean. Its loop
+has the steps of ``online.advance`` by themselves, since it also needs ``r``, which that one keeps in registers.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Rows of numbers as single values: LLVM keeps them in vector registers, whatever their length.
 
-numba leaves it to LLVM to find such operations in loops over states, and with 16 states or more it finds few: plain
-loops took six times as long there.
+numba leaves it to LLVM to find such operations in loops over states, and with 16 states or more it finds few.
 """
 
 from __future__ import annotations
