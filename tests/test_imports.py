@@ -11,14 +11,17 @@ PACKAGE = Path(__file__).parent.parent / "src" / "hmmstream"
 # without a circle. Kernels know of families only what they share: the contract.
 LAYERS = [
     ["arrays"],
-    ["compilable"],
+    ["compilable", "record"],
     ["emissions", "transitions", "schedule", "averaging"],
     ["recursions"],
     ["inference"],
     ["parameters"],
     ["information"],
     ["model"],
-    ["starts", "em", "learner"],
+    ["priors"],
+    ["em", "learner"],
+    ["starts"],
+    ["selfstart"],
     ["estimator"],
     ["batch", "online"],
 ]

@@ -15,6 +15,7 @@ from hmmstream.emissions import (
     Poisson,
 )
 from hmmstream.model import HMM, Forecast
+from hmmstream.priors import Prior
 from hmmstream.schedule import Constant, Harmonic, Power, TwoPhase
 from hmmstream.transitions import Full, Independent, Masked, Tied, Transition
 
@@ -45,6 +46,7 @@ __all__ = [
     "Poisson",
     "Polyak",
     "Power",
+    "Prior",
     "StatisticAverage",
     "Tied",
     "Transition",

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 BLOCK_ROWS = 2**16
+UNKNOWN = -1  # the state of a row, where it is not known beforehand
 
 FloatArray: TypeAlias = NDArray[np.float64]
 IntArray: TypeAlias = NDArray[np.int64]
@@ -17,6 +18,14 @@ IntArray: TypeAlias = NDArray[np.int64]
 def is_integer(value: Any) -> bool:
     """Whether ``value`` is a whole number, of Python or of NumPy."""
     return isinstance(value, Integral)
+
+
+def permutation(order: ArrayLike, n: int) -> IntArray:
+    """``order`` as an array that holds each of 0, …, n - 1 once."""
+    array = np.asarray(order)
+    if array.dtype.kind not in "iu" or array.shape != (n,) or (np.sort(array) != np.arange(n)).any():
+        raise ValueError(f"order must hold each of the states 0, …, {n - 1} once, got {array.tolist()}")
+    return array.astype(np.int64)
 
 
 def frozen(values: ArrayLike, name: str) -> FloatArray:
@@ -36,18 +45,26 @@ def thresholds(probabilities: FloatArray) -> FloatArray:
 
 def matrix(X: ArrayLike) -> FloatArray:
     """``X`` as a C-ordered float64 matrix, a row an observation. A vector is one feature; masked is missing."""
+    if hasattr(X, "toarray"):
+        raise TypeError("X must be dense: sparse data are not supported, pass X.toarray()")
     try:
         array: Any = np.ma.asarray(X, dtype=np.float64).filled(np.nan) if np.ma.isMaskedArray(X) else np.asarray(X)
         if array.dtype == object:
             array = array.astype(np.float64)
-    except (TypeError, ValueError, OverflowError) as error:
+    except TypeError as error:
+        raise TypeError(f"X must hold numbers (NaN where missing): {error}") from None
+    except (ValueError, OverflowError) as error:
         raise ValueError(f"X must hold numbers (NaN where missing): {error}") from None
+    if array.dtype.kind == "c":
+        raise ValueError("Complex data not supported: X must hold real numbers (NaN where missing)")
     if array.dtype.kind not in "fiub":
         raise ValueError(f"X must hold real numbers (NaN where missing), got an array of {array.dtype}")
     if array.ndim == 1:
         array = array[:, np.newaxis]
-    if array.ndim != 2 or array.shape[1] == 0:
+    if array.ndim != 2:
         raise ValueError(f"X must have shape (n,) or (n, d), a row an observation, got {np.shape(X)}")
+    if array.shape[1] == 0:
+        raise ValueError(f"X has 0 feature(s) (shape={array.shape}) while a minimum of 1 is required.")
     return np.require(array, np.float64, ["C_CONTIGUOUS", "ALIGNED"])
 
 
@@ -56,7 +73,10 @@ def observations(X: ArrayLike, n_features: int) -> FloatArray:
     array = matrix(X)
     if array.shape[1] != n_features:
         columns = "(n,) or (n, 1)" if n_features == 1 else f"(n, {n_features})"
-        raise ValueError(f"X must have shape {columns} for a model of {n_features} feature(s), got {np.shape(X)}")
+        raise ValueError(
+            f"X must have shape {columns} for a model of {n_features} feature(s), got {np.shape(X)}. "
+            "Reshape your data: a row is an observation."
+        )
     return array
 
 
@@ -68,6 +88,36 @@ def sequence_starts(lengths: ArrayLike, n: int) -> IntArray:
     if sizes.ndim != 1 or sizes.dtype.kind not in "iu" or (sizes <= 0).any() or (sizes > n).any() or sizes.sum() != n:
         raise ValueError(f"lengths must be positive integers that sum to the {n} rows of X, got {sizes.tolist()}")
     return np.cumsum(np.append(0, sizes[:-1])).astype(np.int64)
+
+
+def known_states(states: ArrayLike | None, n: int, n_components: int) -> IntArray | None:
+    """The state of each row, or UNKNOWN; None if no state is known."""
+    if states is None:
+        return None
+    array = np.asarray(states)
+    if array.shape != (n,):
+        raise ValueError(f"y must hold the state of each of the {n} rows of X, -1 where unknown, got {array.shape}")
+    if array.dtype.kind not in "biuf":
+        raise ValueError(f"y must hold numbers of states, -1 where unknown, got an array of {array.dtype}")
+    bad = np.flatnonzero(~((array >= UNKNOWN) & (array < n_components) & (array == np.floor(array))))
+    if len(bad):
+        raise ValueError(
+            f"y[{bad[0]}] is {array[bad[0]]}: a state is 0, …, {n_components - 1}, or -1 where it is not known"
+        )
+    return np.ascontiguousarray(array, dtype=np.int64) if (array != UNKNOWN).any() else None
+
+
+def row_weights(weights: ArrayLike | None, n: int) -> FloatArray | None:
+    """How much each row counts; None if all count 1."""
+    if weights is None:
+        return None
+    array = np.array(weights, dtype=np.float64)
+    if array.shape != (n,):
+        raise ValueError(f"sample_weight must hold a number for each of the {n} rows of X, got {array.shape}")
+    bad = np.flatnonzero(~((array >= 0.0) & (array < np.inf)))
+    if len(bad):
+        raise ValueError(f"sample_weight[{bad[0]}] is {array[bad[0]]}: a weight is finite and not negative")
+    return array
 
 
 def mean_and_variance(X: FloatArray, largest: float) -> tuple[FloatArray, FloatArray]:

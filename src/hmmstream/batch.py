@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -11,12 +11,13 @@ from numpy.typing import ArrayLike
 from hmmstream import inference, transitions
 from hmmstream.arrays import FloatArray, is_integer, matrix
 from hmmstream.em import EM, Fit, Method
-from hmmstream.emissions import FAMILIES, Emission
+from hmmstream.emissions import Emission, specification
 from hmmstream.estimator import HMMEstimator
-from hmmstream.inference import Record
 from hmmstream.model import HMM
 from hmmstream.parameters import Start
-from hmmstream.starts import start_model
+from hmmstream.priors import Prior
+from hmmstream.record import Record
+from hmmstream.starts import draw_start, find_start
 from hmmstream.transitions import Transition
 
 
@@ -32,7 +33,7 @@ class BatchHMM(HMMEstimator):
     transition : "full", "independent" or a Transition object
         Structure of the transition matrix. Left at "full", an explicit ``init`` decides it.
     init : "auto" or HMM
-        Where EM starts from. "auto" divides the rows into clusters by k-means.
+        Where EM starts from. "auto" finds start values from the data; states are then numbered by their means.
     n_iter : int
         Largest number of iterations.
     tol : float
@@ -47,6 +48,9 @@ class BatchHMM(HMMEstimator):
     with_first : bool
         Whether the first row of each sequence takes part in estimating the emissions. False is how the paper's
         recursion weights it; this is not exactly EM, and the likelihood need not increase.
+    prior : Prior or None
+        What is believed of the parameters before anything was seen, as imagined observations. The fit then is the most
+        probable model rather than the most likely one, and ``history_`` may decrease.
     n_jobs : int
         Number of cores that sequences are spread over; -1 for all. The result does not depend on it.
     random_state : int or None
@@ -91,6 +95,7 @@ class BatchHMM(HMMEstimator):
         n_init: int = 1,
         start: Start = "free",
         with_first: bool = True,
+        prior: Prior | None = None,
         n_jobs: int = -1,
         random_state: int | None = None,
         verbose: bool = False,
@@ -105,22 +110,45 @@ class BatchHMM(HMMEstimator):
         self.n_init = n_init
         self.start = start
         self.with_first = with_first
+        self.prior = prior
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X: ArrayLike, y: Any = None, *, lengths: ArrayLike | None = None) -> Self:
-        """Fit the model to the rows of ``X``; with ``lengths``, to independent sequences of these lengths."""
+    def fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike | None = None,
+        *,
+        lengths: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> Self:
+        """Fit the model to the rows of ``X``.
+
+        Parameters
+        ----------
+        X : (n, d), or (n,) for one feature
+            NaN where missing.
+        y : (n,)
+            The state of each row where it is known, -1 where not.
+        lengths : integers that sum to n
+            X is made of independent sequences of these lengths.
+        sample_weight : (n,)
+            How much each row, and the transition to it, counts in what is estimated.
+        """
         self._check_settings()
         rows = matrix(X)
         if not len(rows):
             raise ValueError("X has no rows: there is nothing to fit")
-        emission = self._explicit_start().emission if isinstance(self.init, HMM) else self._family(rows)
+        explicit = self._explicit_start() if isinstance(self.init, HMM) else None
+        emission = specification(self.emission, rows) if explicit is None else explicit.emission
         sized = emission if emission.has_values else emission.sized(self.n_components, rows.shape[1])
-        data = inference.record(sized, rows, lengths)
+        data = inference.record(sized, rows, lengths, self._states(y, len(rows)), sample_weight)
+        if data.weights is not None and not data.weights.any():
+            raise ValueError("all sample weights are zero: there is nothing to learn from")
         best: Fit | None = None
         for at in range(self.n_init):
-            fit = self._climb(self._start(emission, data, at), data)
+            fit = self._climb(explicit or self._start(emission, data, at), data)
             if best is None or fit.history[-1] > best.history[-1]:
                 best = fit
         assert best is not None
@@ -129,40 +157,40 @@ class BatchHMM(HMMEstimator):
         self.log_likelihood_ = best.history[-1]
         self.converged_ = best.converged
         self.n_iter_ = len(best.history) - 1
-        self.n_features_in_ = best.model.n_features
         self.filtered_proba_ = best.filtered_proba
+        self._note_columns(X)
+        if explicit is None and data.states is None:
+            self._put_in_order()
         return self
 
+    def relabel(self, order: ArrayLike) -> Self:
+        """Put the states in another order: state i is now what state ``order[i]`` was."""
+        self.model_ = self.model_.relabel(order)
+        self.filtered_proba_ = self.filtered_proba_[np.asarray(order)]
+        return self
+
+    def _put_in_order(self) -> None:
+        """Number the states by their means, if the structure allows for it."""
+        order = np.argsort(self.model_.emission.positions(), kind="stable")
+        if self.model_.relabel(order).transition == self.model_.transition:
+            self.relabel(order)
+
     def _check_settings(self) -> None:
-        for name in ("n_components", "n_init"):
-            if not is_integer(getattr(self, name)) or getattr(self, name) < 1:
-                raise ValueError(f"{name} must be a positive integer, got {getattr(self, name)!r}")
+        super()._check_settings()
+        if not is_integer(self.n_init) or self.n_init < 1:
+            raise ValueError(f"n_init must be a positive integer, got {self.n_init!r}")
         if not is_integer(self.n_iter) or self.n_iter < 0:
             raise ValueError(f"n_iter must be an integer that is not negative, got {self.n_iter!r}")
         if not isinstance(self.tol, int | float) or math.isnan(self.tol):
             raise ValueError(f"tol must be a number, got {self.tol!r}")
-        if self.random_state is not None and not is_integer(self.random_state):
-            raise ValueError(f"random_state must be an integer or None, got {self.random_state!r}")
         if isinstance(self.init, HMM) and self.n_init > 1:
             raise ValueError(f"n_init is {self.n_init}, but there is only one start: init")
 
-    def _family(self, X: FloatArray) -> Emission:
-        """The emission family, if not by an explicit start."""
-        if isinstance(self.emission, Emission):
-            return self.emission
-        if self.emission not in FAMILIES:
-            raise ValueError(f"emission must be one of {sorted(FAMILIES)} or an Emission object, got {self.emission!r}")
-        return FAMILIES[self.emission].for_data(X)
-
     def _start(self, emission: Emission, data: Record, at: int) -> HMM:
-        """The start number ``at``."""
-        if isinstance(self.init, HMM):
-            return self._explicit_start()
-        if self.init != "auto":
-            raise ValueError(f"init must be 'auto' or an HMM with its values, got {self.init!r}")
+        """The start number ``at``: the first is the best of many, the others are left to chance."""
         rng = np.random.default_rng(None if self.random_state is None else [self.random_state, at])
         transition = transitions.resolve(self.transition)
-        return start_model(emission, self.n_components, transition, data, rng, first=at == 0)
+        return (draw_start if at else find_start)(emission, self.n_components, transition, data, rng)
 
     def _climb(self, start: HMM, data: Record) -> Fit:
         em = EM(
@@ -171,6 +199,7 @@ class BatchHMM(HMMEstimator):
             method=self.method,
             start_kind=self.start,
             with_first=self.with_first,
+            prior=self.prior,
             n_jobs=self.n_jobs,
         )
         return em.run(self.n_iter, self.tol, self.verbose)

@@ -9,11 +9,13 @@ import numpy as np
 
 from hmmstream import inference
 from hmmstream.arrays import FloatArray
-from hmmstream.inference import Memory, Record, Workers
+from hmmstream.inference import Memory, Workers
 from hmmstream.model import HMM
 from hmmstream.parameters import Parameters, Point, Start, stationary
+from hmmstream.priors import Prior
+from hmmstream.record import Record
 from hmmstream.recursions import online, recursive
-from hmmstream.recursions.state import LIKELIHOOD_FACTOR, LOG_LIKELIHOOD, Shape, State, parts
+from hmmstream.recursions.state import LIKELIHOOD_FACTOR, LOG_LIKELIHOOD, MEMORY, TIME, Shape, State, parts
 
 Method = Literal["forward-backward", "recursive"]
 
@@ -53,6 +55,8 @@ class EM:
     with_first : bool
         Whether the first row of each sequence takes part in the estimation of the emissions. Without it, as the
         recursion of the paper has it, this is not exactly EM, and the likelihood need not increase.
+    prior : Prior or None
+        With one, the posterior density increases, the likelihood need not.
     """
 
     def __init__(
@@ -63,6 +67,7 @@ class EM:
         method: Method = "forward-backward",
         start_kind: Start = "free",
         with_first: bool = True,
+        prior: Prior | None = None,
         n_jobs: int = 1,
     ) -> None:
         if method not in get_args(Method):
@@ -76,7 +81,16 @@ class EM:
         self.theta = emission.theta()
         emission.limit(data.X, self.theta)
         self.limits = self.theta[:, emission.limits].copy()
-        self.shape = Shape(start.n_components, self.cells.n_groups, self.theta.shape[1], emission.n_statistics)
+        self.prior = (prior or Prior()).statistic(start, self.theta)
+        self.has_prior = prior is not None
+        self.prior_centres = emission.centres(self.theta).copy()
+        self.shape = Shape(
+            start.n_components,
+            self.cells.n_groups,
+            self.theta.shape[1],
+            emission.n_statistics,
+            has_prior=True,
+        )
         startprob = stationary(start.transmat) if start_kind == "stationary" else start.startprob
         emission = emission.with_rows(self.theta[:, : emission.n_parameters])
         self.model = self.previous = Point(startprob, start.transmat, emission, start.transition)
@@ -105,6 +119,8 @@ class EM:
         missing values that are filled in: the model before that is the one to keep.
         """
         gain = log_likelihood - history[-1] if history else np.inf
+        if self.has_prior:
+            gain = abs(gain)
         if self.with_first and gain < -ROUNDING * (abs(log_likelihood) + len(self.data)):
             if not self.model.emission.is_limited(self.theta):
                 raise RuntimeError(
@@ -150,6 +166,8 @@ class EM:
             self.cells.groups,
             piece.X,
             piece.is_start,
+            piece.states,
+            piece.weights,
             self.with_first,
             start,
         )
@@ -168,6 +186,12 @@ class EM:
         state.theta[:, self.model.emission.limits] = self.limits  # the same in all iterations
         return vector, state
 
+    def _prior_at(self, centres: FloatArray) -> FloatArray:
+        """The statistic of what is imagined, about these centres."""
+        transitions, emissions = np.split(self.prior, [self.shape.n_groups])
+        moved = self.model.emission.translated(emissions.reshape(self.shape.n_states, -1), centres - self.prior_centres)
+        return np.concatenate([transitions, moved.ravel()])
+
     # --- M-step -----------------------------------------------------------------------------------------------------
 
     def maximize(self, counts: Counts) -> None:
@@ -177,10 +201,13 @@ class EM:
         weight = counts.emissions[:, 0].sum()
         if weight > 0.0:
             vector, state = self._state()
+            state.clock[TIME], state.clock[MEMORY] = weight, np.inf
+            state.prior[:] = self._prior_at(emission.centres(state.theta))
             state.mean_S[:] = np.concatenate([counts.transitions, counts.emissions.ravel()]) / weight
             online.maximize_average(emission, self.shape, vector, *self.cells[1:])
             self.theta, transmat = state.theta, state.transmat
             if self.start_kind == "stationary":
+                counts = counts._replace(transitions=counts.transitions + self.prior[: self.shape.n_groups])
                 transmat = maximize_stationary(self.parameters, counts, [transmat, self.model.transmat])
             emission = emission.with_rows(state.theta[:, : emission.n_parameters])
             self.model = self.model._replace(transmat=transmat, emission=emission)

@@ -2,35 +2,84 @@
 
 from __future__ import annotations
 
-from typing import Any
+import warnings
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, DensityMixin
 from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import validate_data
 
 from hmmstream import transitions
-from hmmstream.arrays import FloatArray, IntArray
+from hmmstream.arrays import UNKNOWN, FloatArray, IntArray, is_integer, known_states, matrix
 from hmmstream.emissions import FAMILIES, Emission
 from hmmstream.model import HMM, Forecast
+from hmmstream.priors import Prior
 from hmmstream.transitions import Full, Transition
 
 
-class HMMEstimator(BaseEstimator):
+class HMMEstimator(DensityMixin, BaseEstimator):
     """A scikit-learn estimator with a ``model_``."""
 
     n_components: int
     emission: str | Emission
     transition: str | Transition
     init: str | HMM
+    prior: Prior | None
     model_: HMM
     filtered_proba_: FloatArray
+
+    random_state: int | None
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True  # a missing value
+        return tags
+
+    def _check_settings(self) -> None:
+        """Refuse what cannot be meant, before anything is learned."""
+        if not is_integer(self.n_components) or self.n_components < 1:
+            raise ValueError(f"n_components must be a positive integer, got {self.n_components!r}")
+        if self.random_state is not None and not is_integer(self.random_state):
+            raise ValueError(f"random_state must be an integer or None, got {self.random_state!r}")
+        if self.prior is not None and not isinstance(self.prior, Prior):
+            raise ValueError(f"prior must be a Prior or None, got {self.prior!r}")
+        if not isinstance(self.init, HMM) and not (isinstance(self.init, str) and self.init == "auto"):
+            raise ValueError(f"init must be 'auto' or an HMM with its values, got {self.init!r}")
+
+    def _rows(self, X: Any) -> FloatArray:
+        """``X`` as a matrix, if its columns are those that were learned from."""
+        if getattr(X, "ndim", 1) == 2 and not hasattr(X, "toarray"):
+            validate_data(self, X, reset=False, skip_check_array=True)
+        return matrix(X)
+
+    def _note_columns(self, X: Any) -> None:
+        """Remember the number of columns, and their names if they have some."""
+        table = X if getattr(X, "ndim", 1) == 2 else matrix(X)
+        validate_data(self, table, reset=True, skip_check_array=True)
+
+    def _states(self, y: Any, n: int) -> IntArray | None:
+        """The states that ``y`` says are known. Labels of another kind are ignored, as unsupervised estimators do."""
+        if y is None:
+            return None
+        m = self.init.n_components if isinstance(self.init, HMM) else self.n_components
+        try:
+            return known_states(y, n, m)
+        except ValueError:
+            labels = np.asarray(y)
+            if labels.shape[:1] != (n,) or (labels == UNKNOWN).any():
+                raise
+            warnings.warn(
+                f"y is ignored: known states are numbered 0, …, {m - 1}, with -1 where unknown, and these are others",
+                stacklevel=3,
+            )
+            return None
 
     def _explicit_start(self) -> HMM:
         """``init``, checked against what else was said."""
         start = self.init
-        if not isinstance(start, HMM):
-            raise ValueError(f"init must be 'auto' or an HMM with its values, got {start!r}")
+        assert isinstance(start, HMM)
         default = {"n_components": 2, "emission": "gaussian"}
         if self.n_components not in (default["n_components"], start.n_components):
             raise ValueError(f"n_components is {self.n_components}, but init has {start.n_components} states")
@@ -52,7 +101,8 @@ class HMMEstimator(BaseEstimator):
 
     def predict_proba(self, X: ArrayLike, *, lengths: ArrayLike | None = None) -> FloatArray:
         """Probability of each state at each row, given the rows up to it: (n, m). Causal."""
-        return self.model_.filter(X, lengths)
+        model = self.model_
+        return model.filter(self._rows(X), lengths)
 
     def predict(self, X: ArrayLike, *, lengths: ArrayLike | None = None) -> IntArray:
         """The most probable state at each row, given the rows up to it: (n,). Causal."""
@@ -60,19 +110,27 @@ class HMMEstimator(BaseEstimator):
 
     def smooth_proba(self, X: ArrayLike, *, lengths: ArrayLike | None = None) -> FloatArray:
         """Probability of each state at each row, given all rows, later ones too: (n, m)."""
-        return self.model_.smooth(X, lengths)
+        model = self.model_
+        return model.smooth(self._rows(X), lengths)
 
     def decode(self, X: ArrayLike, *, lengths: ArrayLike | None = None) -> tuple[float, IntArray]:
         """The most probable sequence of states, given all rows (Viterbi): its log-probability with X, and itself."""
-        return self.model_.decode(X, lengths)
+        model = self.model_
+        return model.decode(self._rows(X), lengths)
 
     def score_samples(self, X: ArrayLike, *, lengths: ArrayLike | None = None) -> FloatArray:
         """Logarithm of the density of each row, given the rows before it: (n,)."""
-        return self.model_.log_predictive(X, lengths)
+        model = self.model_
+        return model.log_predictive(self._rows(X), lengths)
 
     def score(self, X: ArrayLike, y: Any = None, *, lengths: ArrayLike | None = None) -> float:
         """Log-likelihood, the mean for each row."""
-        return self.model_.log_likelihood(X, lengths) / max(len(np.asarray(X)), 1)
+        model, rows = self.model_, self._rows(X)
+        return model.log_likelihood(rows, lengths) / max(len(rows), 1)
+
+    def relabel(self, order: ArrayLike) -> Self:
+        """Put the states in another order: state i is now what state ``order[i]`` was."""
+        raise NotImplementedError
 
     def forecast(self, horizon: int) -> Forecast:
         """What is expected 1, 2, …, ``horizon`` steps after the last row that was learned from."""

@@ -10,20 +10,30 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hmmstream.arrays import FloatArray, IntArray, is_integer, observations, sequence_starts
+from hmmstream.arrays import (
+    UNKNOWN,
+    FloatArray,
+    IntArray,
+    is_integer,
+    known_states,
+    observations,
+    row_weights,
+    sequence_starts,
+)
 from hmmstream.emissions import Emission
+from hmmstream.record import Record
 from hmmstream.recursions import exact, rows
 from hmmstream.transitions import Transition
 
 BLOCK_SIZE = 2**22  # numbers: rows of a block × states
 VANISHED = 1e-290  # what is below this has lost digits, or all of them
 RARELY_LEFT = 1e-100  # transitions rarer than this do not bring a state back
+PAIR_ROWS = 2**12  # for which all pairs of states are held together
 CHUNK_ROWS = 2**15  # whole sequences are worked on in parallel, at least so many rows together
 
 
@@ -44,22 +54,14 @@ class Values(Protocol):
     def transition(self) -> Transition: ...
 
 
-@dataclass(frozen=True)
-class Record:
-    """Observations that a family accepts, and where sequences start."""
-
-    X: FloatArray
-    is_start: Any  # (n,) booleans
-
-    def __len__(self) -> int:
-        return len(self.X)
-
-    def __getitem__(self, rows: slice) -> Record:
-        return Record(self.X[rows], self.is_start[rows])
-
-
-def record(emission: Emission, X: ArrayLike, lengths: ArrayLike | None = None) -> Record:
-    """Check ``X`` and ``lengths``, and say what is wrong with them."""
+def record(
+    emission: Emission,
+    X: ArrayLike,
+    lengths: ArrayLike | None = None,
+    states: ArrayLike | None = None,
+    weights: ArrayLike | None = None,
+) -> Record:
+    """Check what was said, and say what is wrong with it."""
     matrix = observations(X, emission.n_features)
     is_start = np.zeros(len(matrix), dtype=np.bool_)
     is_start[:1] = True
@@ -68,7 +70,8 @@ def record(emission: Emission, X: ArrayLike, lengths: ArrayLike | None = None) -
     refused = rows.check(emission, matrix)
     if refused != rows.ACCEPTED:
         raise ValueError(emission.refusal(matrix, refused))
-    return Record(matrix, is_start)
+    n = len(matrix)
+    return Record(matrix, is_start, known_states(states, n, emission.n_components), row_weights(weights, n))
 
 
 def count_seen(emission: Emission, data: Record) -> int:
@@ -130,8 +133,15 @@ class Pass:
     def log_densities(self, data: Record) -> FloatArray:
         """Log-densities of the rows of a block."""
         n = len(data)
-        rows.densities(self.emission, self.theta, data.X, self.log_g[:n], self.g[:n], self.log_scale[:n])
-        return self.log_g[:n]
+        log_g, g, log_scale = self.log_g[:n], self.g[:n], self.log_scale[:n]
+        rows.densities(self.emission, self.theta, data.X, log_g, g, log_scale)
+        if data.states is not None:  # in no other state could the row have been seen
+            known = np.flatnonzero(data.states != UNKNOWN)
+            at = (known, data.states[known])
+            log_scale[known] = log_g[at]
+            log_g[known], g[known] = -np.inf, 0.0
+            log_g[at], g[at] = log_scale[known], 1.0
+        return log_g
 
     def forward(self, data: Record, phi: FloatArray) -> float:
         """Filter a block; its log-likelihood. ``phi`` is the filter before it, and becomes that at its end."""
@@ -255,6 +265,7 @@ class Smoothing:
         self.log_likelihood = 0.0
         self.pairs = np.zeros((m, m))  # expected transitions, divided by their probabilities
         self.start = np.zeros(m)  # expected first states, divided by their probabilities
+        self.before = work.first_filter()  # the filter before the block at hand
 
     def __iter__(self) -> Iterator[tuple[slice, FloatArray]]:
         """The rows of each block and their smoothed probabilities, in memory that the next block uses again."""
@@ -269,6 +280,7 @@ class Smoothing:
         for before, piece in zip(befores[::-1], blocks[::-1], strict=True):
             if piece != blocks[-1]:
                 work.forward(self.data[piece], before.copy())
+            self.before = before
             yield piece, work.backward(self.data[piece], before, message, self.pairs, self.start)
 
 
@@ -350,13 +362,38 @@ def expect(model: Values, data: Record, memory: Memory | None = None, with_first
     def in_one_pass(work: Pass, data: Record) -> Expectation:
         emissions = np.zeros((work.emission.n_components, work.emission.n_statistics))
         smoothing = Smoothing(work, data)
+        weighted_start, weighted_pairs = np.zeros_like(smoothing.start), np.zeros_like(smoothing.pairs)
         for piece, smoothed in smoothing:
+            if data.weights is not None:
+                smoothed *= data.weights[piece, np.newaxis]
+                add_transitions(work, data[piece], smoothing.before, smoothed, weighted_start, weighted_pairs)
             if not with_first:
                 smoothed[data.is_start[piece]] = 0.0
             rows.accumulate(work.emission, work.theta, data.X[piece], smoothed, emissions)
+        if data.weights is not None:
+            return Expectation(smoothing.log_likelihood, weighted_start, weighted_pairs, emissions)
         return Expectation(smoothing.log_likelihood, smoothing.start, smoothing.pairs, emissions)
 
     return run(in_one_pass, model, data, memory)
+
+
+def add_transitions(
+    work: Pass, data: Record, before: FloatArray, smoothed: FloatArray, start: FloatArray, pairs: FloatArray
+) -> None:
+    """Add expected first states and transitions, divided by their probabilities, to ``start`` and ``pairs``.
+
+    This is what the pass backwards does by itself, here with rows that count differently: ``smoothed`` is weighted.
+    """
+    first = data.is_start
+    start += np.divide(smoothed[first].sum(axis=0), work.startprob, where=work.startprob > 0.0, out=0.0 * start)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        past = np.vstack([before, work.filter[: len(data) - 1]])
+        log_past = past if work.in_logs else np.log(past)
+        for rows in np.array_split(np.flatnonzero(~first), len(data) // PAIR_ROWS + 1):
+            joint = log_past[rows, :, np.newaxis] + work.log_transmat
+            log_predicted = np.logaddexp.reduce(joint, axis=1)
+            ratio = np.exp(log_past[rows, :, np.newaxis] - log_predicted[:, np.newaxis])
+            pairs += np.einsum("tij,tj->ij", np.where(np.isfinite(ratio), ratio, 0.0), smoothed[rows])
 
 
 def n_threads(n_jobs: int) -> int:
@@ -371,10 +408,10 @@ def n_threads(n_jobs: int) -> int:
 def chunks(data: Record) -> list[Record]:
     """Whole sequences, enough of them together to be worth a thread. The same, whatever the number of cores."""
     starts = np.flatnonzero(data.is_start)
+    starts = starts[starts <= len(data) - CHUNK_ROWS]
     cuts: list[int] = []
-    for start in starts:
-        if start - (cuts[-1] if cuts else 0) >= CHUNK_ROWS and len(data) - start >= CHUNK_ROWS:
-            cuts.append(int(start))
+    while (at := np.searchsorted(starts, (cuts[-1] if cuts else 0) + CHUNK_ROWS)) < len(starts):
+        cuts.append(int(starts[at]))
     return [data[first:last] for first, last in zip([0, *cuts], [*cuts, len(data)], strict=True)]
 
 

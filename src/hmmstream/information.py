@@ -11,8 +11,9 @@ import numpy as np
 
 from hmmstream import inference
 from hmmstream.arrays import FloatArray
-from hmmstream.inference import Pass, Record, Values, Workers
+from hmmstream.inference import Pass, Values, Workers
 from hmmstream.parameters import Parameters
+from hmmstream.record import Record
 from hmmstream.recursions import exact, rows
 
 RELATIVE_STEP = 1e-3  # of differences of the score; their error is its fourth power

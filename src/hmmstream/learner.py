@@ -9,9 +9,21 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hmmstream import averaging as averages
-from hmmstream.arrays import FloatArray, IntArray, is_integer, observations, sequence_starts
+from hmmstream.arrays import (
+    UNKNOWN,
+    FloatArray,
+    IntArray,
+    is_integer,
+    known_states,
+    observations,
+    permutation,
+    row_weights,
+    sequence_starts,
+)
 from hmmstream.averaging import Averaging, Polyak, StatisticAverage
 from hmmstream.model import HMM
+from hmmstream.priors import Prior
+from hmmstream.record import Record
 from hmmstream.recursions import online
 from hmmstream.recursions.bridge import specialize
 from hmmstream.recursions.rows import ACCEPTED
@@ -19,6 +31,7 @@ from hmmstream.recursions.state import (
     IN_SEQUENCE,
     LIKELIHOOD_FACTOR,
     LOG_LIKELIHOOD,
+    MEMORY,
     N_AVERAGED,
     N_SEEN,
     TIME,
@@ -26,9 +39,10 @@ from hmmstream.recursions.state import (
     State,
     parts,
 )
-from hmmstream.schedule import Power, Step, check_step, evaluate, is_built_in
+from hmmstream.schedule import Power, Schedule, Step, check_step, evaluate, is_built_in
 
 NEVER = np.iinfo(np.int64).max
+REMEMBERED = 0.1  # of the rows that a start was made from, or of those that the statistic remembers if they are fewer
 PLAIN_NUMBERS = frozenset({float, np.float64, np.float32, np.int64, np.int32})
 NO_STARTS: IntArray = np.empty(0, dtype=np.int64)
 NO_STEPS: FloatArray = np.empty(0)
@@ -58,6 +72,8 @@ class Learner:
         The first new parameters come with the observation of index n_min + 1 (indices count from 0, as in the paper).
     update_every : int
         M-step only at every observation whose index is a multiple of this.
+    prior : Prior or None
+        What is believed of the parameters before anything was seen.
 
     Examples
     --------
@@ -78,6 +94,7 @@ class Learner:
         averaging: Averaging | str = "auto",
         n_min: float = 20,
         update_every: int = 1,
+        prior: Prior | None = None,
     ) -> None:
         if not isinstance(start, HMM):
             raise ValueError(f"start must be an HMM with its values, got {start!r}")
@@ -91,15 +108,21 @@ class Learner:
         self.averaging = averages.resolve(averaging)
         self.n_min = int(min(n_min, NEVER))
         self.update_every = int(min(update_every, NEVER))
-        self._cells = start.transition.cells(start.n_components)
-        theta = start.emission.theta()
-        self._shape = Shape(start.n_components, self._cells.n_groups, theta.shape[1], start.emission.n_statistics)
-        self._buffer = np.empty((1, start.n_features))
-        self._step_is_built_in = is_built_in(self.step)
-        self._schedule = (self.step if is_built_in(self.step) else Power(0.6)).numbers()
-        self._not_filtered = np.empty((0, start.n_components))
+        self.prior = prior
+        self._lay_out()
         self.reset()
         self._specialize()
+
+    def _lay_out(self) -> None:
+        """What follows from the settings, for the compiled loop."""
+        m, emission = self.start.n_components, self.start.emission
+        self._cells = self.start.transition.cells(m)
+        width = emission.n_parameters + emission.n_cached
+        self._shape = Shape(m, self._cells.n_groups, width, emission.n_statistics, has_prior=self.prior is not None)
+        self._buffer = np.empty((1, self.start.n_features))
+        self._step_is_built_in = is_built_in(self.step)
+        self._schedule = (self.step if is_built_in(self.step) else Power(0.6)).numbers()
+        self._not_filtered = np.empty((0, m))
 
     def reset(self) -> None:
         """Forget all that was learned and go back to the start."""
@@ -111,22 +134,67 @@ class Learner:
         state.alive[:] = 1.0
         state.transmat[:] = self.start.transmat
         state.theta[:] = self.start.emission.theta()
+        state.clock[MEMORY] = self.step.memory if isinstance(self.step, Schedule) else math.inf
+        if self.prior is not None:
+            state.prior[:] = self.prior.statistic(self.start, state.theta)
 
     # --- learning ---------------------------------------------------------------------------------------------------
 
-    def learn(self, X: ArrayLike, lengths: ArrayLike | None = None) -> None:
+    def learn(
+        self,
+        X: ArrayLike,
+        lengths: ArrayLike | None = None,
+        *,
+        states: ArrayLike | None = None,
+        weights: ArrayLike | None = None,
+    ) -> None:
         """Learn from the rows of ``X``, which continue the stream.
 
-        With ``lengths``, X is made of whole sequences of these lengths: each starts afresh, and the last one has ended.
+        Parameters
+        ----------
+        X : (n, d)
+        lengths : integers that sum to n
+            X is made of whole sequences of these lengths: each starts afresh, and the last one has ended.
+        states : (n,)
+            The state of each row where it is known, -1 where not: the filter then knows it too.
+        weights : (n,)
+            How much each row counts in what is learned; one of weight 0 only moves the filter.
         """
-        self._learn(X, lengths, self._not_filtered)
+        matrix, starts = self._rows(X, lengths)
+        self._run(matrix, starts, self._not_filtered, *self._notes(len(matrix), states, weights))
+        if lengths is not None:
+            self.end_sequence()
 
-    def follow(self, X: ArrayLike, lengths: ArrayLike | None = None) -> FloatArray:
+    def follow(
+        self,
+        X: ArrayLike,
+        lengths: ArrayLike | None = None,
+        *,
+        states: ArrayLike | None = None,
+        weights: ArrayLike | None = None,
+    ) -> FloatArray:
         """Learn from the rows of ``X`` and return each row's state probabilities as they stood at that row."""
-        matrix = observations(X, self.start.n_features)
+        matrix, starts = self._rows(X, lengths)
         filtered = np.empty((len(matrix), self.start.n_components))
-        self._learn(matrix, lengths, filtered)
+        self._run(matrix, starts, filtered, *self._notes(len(matrix), states, weights))
+        if lengths is not None:
+            self.end_sequence()
         return filtered
+
+    def take(self, data: Record, filtered: FloatArray) -> None:
+        """Learn from a record, and write each row's state probabilities as they stood at that row to ``filtered``."""
+        self._run(data.X, np.flatnonzero(data.is_start), filtered, data.states, data.weights)
+
+    def recall(self, data: Record) -> None:
+        """Take in the first rows of the stream, from which the start was made: all count the same, and nothing is new.
+
+        The statistic would forget them soon. A share of it is therefore added to the prior: it keeps states that are
+        rare from being estimated by the last few observations alone.
+        """
+        starts = np.flatnonzero(data.is_start)
+        self._run(data.X, starts, self._not_filtered, data.states, data.weights, is_recall=True)
+        state = self.state
+        state.prior[:] += REMEMBERED * min(state.clock[TIME], state.clock[MEMORY]) * state.S
 
     def learn_one(self, x: Any) -> None:
         """Learn from one observation: a number, or a sequence of n_features numbers."""
@@ -141,6 +209,26 @@ class Learner:
         """Say that the next observation starts a new, independent sequence."""
         self.vector[IN_SEQUENCE] = 0.0
 
+    def relabel(self, order: ArrayLike) -> None:
+        """Put the states in another order: state i is now what state ``order[i]`` was."""
+        m, n_groups, p = self._shape.n_states, self._shape.n_groups, self._shape.n_statistics
+        at = permutation(order, m)
+        start = self.start.relabel(at)
+        cells = start.transition.cells(m)
+        source = np.empty(self._shape.n_rows, dtype=np.int64)  # of each component of S
+        is_group = cells.groups >= 0
+        source[cells.groups[is_group]] = self._cells.groups.reshape(m, m)[np.ix_(at, at)].ravel()[is_group]
+        source[n_groups:] = (n_groups + at[:, np.newaxis] * p + np.arange(p)).ravel()
+        state = self.state
+        for by_state in (state.startprob, state.phi, state.alive, state.theta, state.mean_theta, state.rho):
+            by_state[:] = by_state[at]
+        for by_pair in (state.transmat, state.mean_transmat):
+            by_pair[:] = by_pair[np.ix_(at, at)]
+        for by_component in (state.S, state.mean_S, state.prior, *state.rho):
+            by_component[:] = by_component[source[: len(by_component)]]
+        self.start, self.prior = start, self.prior and self.prior.relabel(at)
+        self._lay_out()
+
     def freeze(self) -> None:
         """Hold the parameters: observations still move the filter and the statistic."""
         self.frozen = True
@@ -149,19 +237,40 @@ class Learner:
         """Let the parameters follow the statistic again."""
         self.frozen = False
 
-    def _learn(self, X: ArrayLike, lengths: ArrayLike | None, filtered: FloatArray) -> None:
+    def _rows(self, X: ArrayLike, lengths: ArrayLike | None) -> tuple[FloatArray, IntArray]:
+        """The observations, and the rows at which sequences start."""
         matrix = observations(X, self.start.n_features)
-        starts = NO_STARTS if lengths is None else sequence_starts(lengths, len(matrix))
-        self._run(matrix, starts, filtered)
-        if lengths is not None:
-            self.end_sequence()
+        return matrix, NO_STARTS if lengths is None else sequence_starts(lengths, len(matrix))
 
-    def _run(self, X: FloatArray, starts: IntArray, filtered: FloatArray) -> None:
+    def _notes(
+        self, n: int, states: ArrayLike | None, weights: ArrayLike | None
+    ) -> tuple[IntArray | None, FloatArray | None]:
+        """What is known of each row besides the observation."""
+        return known_states(states, n, self.start.n_components), row_weights(weights, n)
+
+    def _run(
+        self,
+        X: FloatArray,
+        starts: IntArray,
+        filtered: FloatArray,
+        states: IntArray | None = None,
+        weights: FloatArray | None = None,
+        *,
+        is_recall: bool = False,
+    ) -> None:
+        loop = self._loop
+        if states is not None or weights is not None:
+            states = np.full(len(X), UNKNOWN) if states is None else states
+            weights = np.ones(len(X)) if weights is None else weights
+            loop = online.learn
         steps = NO_STEPS
-        if not self._step_is_built_in:
-            n = int(self.vector[TIME])
+        n = int(self.vector[TIME])
+        if is_recall:
+            steps = 1.0 / np.arange(n + 1.0, n + len(X) + 1.0)
+        elif not self._step_is_built_in:
             steps = evaluate(self.step, n, n + len(X) - int(np.isnan(X).all(axis=1).sum()))
-        refused = self._loop(
+        is_held = self.frozen or is_recall
+        refused = loop(
             self.start.emission,
             self._shape,
             self.vector,
@@ -172,10 +281,12 @@ class Learner:
             self._schedule,
             steps,
             starts,
+            states,
+            weights,
             filtered,
-            NEVER if self.frozen else self.n_min,
+            NEVER if is_held else self.n_min,
             self.update_every,
-            online.AVERAGE_NOTHING if self.frozen else self._average_kind,
+            online.AVERAGE_NOTHING if is_held else self._average_kind,
             self._average_from,
         )
         if refused != ACCEPTED:
@@ -189,7 +300,7 @@ class Learner:
         elif isinstance(self.averaging, Polyak):
             self._average_kind, self._average_from = online.AVERAGE_PARAMETERS, self.averaging.start
         kernel = (self.start.emission, self._shape, self.vector, *self._cells[1:])
-        data = (self._buffer, self._schedule, NO_STEPS, NO_STARTS, self._not_filtered)
+        data = (self._buffer, self._schedule, NO_STEPS, NO_STARTS, None, None, self._not_filtered)
         self._loop = specialize(online.learn, *kernel, *data, 0, 1, 0, 0)
 
     # --- what has been learned --------------------------------------------------------------------------------------
@@ -252,12 +363,13 @@ class Learner:
         return HMM(self.start.startprob, transmat, emission.with_rows(rows), self.start.transition)
 
     def __getstate__(self) -> dict[str, Any]:
-        state = self.__dict__.copy()
-        del state["_loop"]  # machine code belongs to this process
-        return state
+        # What begins with an underscore follows from the rest, and machine code belongs to this process
+        return {name: value for name, value in self.__dict__.items() if not name.startswith("_")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
+        self.vector = self.vector.copy()  # what was loaded may be read-only
+        self._lay_out()
         self._specialize()
 
     def __repr__(self) -> str:

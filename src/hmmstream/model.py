@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hmmstream import parameters, transitions
-from hmmstream.arrays import FloatArray, IntArray, frozen, is_integer, thresholds
+from hmmstream.arrays import FloatArray, IntArray, frozen, is_integer, permutation, thresholds
 from hmmstream.emissions import Emission
 from hmmstream.parameters import Parameters
 from hmmstream.transitions import Transition
 
 if TYPE_CHECKING:
-    from hmmstream.inference import Record
+    from hmmstream.record import Record
 
 
 class Forecast(NamedTuple):
@@ -104,6 +104,24 @@ class HMM:
             states[t] = state = bisect_right(row, u)
             row = moves[state]
         return self.emission.sample(states, rng), states
+
+    def relabel(self, order: ArrayLike) -> HMM:
+        """The same model with its states in another order: state i of the new one is state ``order[i]`` of this.
+
+        Examples
+        --------
+        >>> from hmmstream import HMM, Gaussian
+        >>> model = HMM([0.5, 0.5], [[0.95, 0.05], [0.3, 0.7]], Gaussian("tied", means=[0.0, 1.0], covars=0.5))
+        >>> model.relabel([1, 0]).transmat.tolist()
+        [[0.7, 0.3], [0.05, 0.95]]
+        """
+        at = permutation(order, self.n_components)
+        return HMM(
+            self.startprob[at],
+            self.transmat[np.ix_(at, at)],
+            self.emission.with_rows(self.emission.rows()[at]),
+            self.transition.relabel(at),
+        )
 
     # --- inference --------------------------------------------------------------------------------------------------
 

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from typing import Any, Self
 
+import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.exceptions import NotFittedError
 
-from hmmstream.arrays import FloatArray
+from hmmstream import transitions
+from hmmstream.arrays import FloatArray, is_integer, matrix
 from hmmstream.averaging import Averaging
 from hmmstream.emissions import Emission
 from hmmstream.estimator import HMMEstimator
 from hmmstream.learner import Learner, Statistic
 from hmmstream.model import HMM
+from hmmstream.priors import Prior
 from hmmstream.schedule import Power, Step
+from hmmstream.selfstart import SelfStart
 from hmmstream.transitions import Transition
 
 DEFAULT_STEP = Power(0.6)
@@ -33,8 +37,9 @@ class OnlineHMM(HMMEstimator):
         Family of the observations; an explicit ``init`` decides it.
     transition : "full", "independent" or a Transition object
         Structure of the transition matrix. Left at "full", an explicit ``init`` decides it.
-    init : HMM
-        Where learning starts from.
+    init : "auto" or HMM
+        Where learning starts from. "auto" gathers the first observations, at most 32,768, and finds start values from
+        them: there is a model from the first observation on, and a better one each time that their number has doubled.
     step : Power, Constant, Harmonic, TwoPhase or a function n -> gamma
         Weight of the n-th observation.
     averaging : "auto", None or Polyak(start)
@@ -43,10 +48,12 @@ class OnlineHMM(HMMEstimator):
         The first new parameters come with the observation of index n_min + 1. ``math.inf`` freezes the parameters.
     update_every : int
         M-step only at every observation whose index is a multiple of this.
+    prior : Prior or None
+        What is believed of the parameters before anything was seen, as imagined observations.
     engine : "auto" or "dense"
         How the statistic is computed.
     random_state : int or None
-        Not used by an explicit ``init``.
+        For ``init="auto"``.
 
     Attributes
     ----------
@@ -76,6 +83,8 @@ class OnlineHMM(HMMEstimator):
     [[0.9, 0.1], [0.3, 0.7]]
     """
 
+    _learner: Learner | SelfStart
+
     def __init__(
         self,
         n_components: int = 2,
@@ -87,6 +96,7 @@ class OnlineHMM(HMMEstimator):
         averaging: Averaging | str = "auto",
         n_min: float = 20,
         update_every: int = 1,
+        prior: Prior | None = None,
         engine: str = "auto",
         random_state: int | None = None,
     ) -> None:
@@ -98,45 +108,101 @@ class OnlineHMM(HMMEstimator):
         self.averaging = averaging
         self.n_min = n_min
         self.update_every = update_every
+        self.prior = prior
         self.engine = engine
         self.random_state = random_state
 
     # --- learning ---------------------------------------------------------------------------------------------------
 
-    def partial_fit(self, X: ArrayLike, y: Any = None, *, lengths: ArrayLike | None = None) -> Self:
+    def partial_fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike | None = None,
+        *,
+        lengths: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> Self:
         """Learn from the rows of ``X``, which continue the stream.
 
-        With ``lengths``, X is made of whole sequences of these lengths: each starts afresh, and the last one has ended.
+        Parameters
+        ----------
+        X : (n, d), or (n,) for one feature
+            NaN where missing.
+        y : (n,)
+            The state of each row where it is known, -1 where not.
+        lengths : integers that sum to n
+            X is made of whole sequences of these lengths: each starts afresh, and the last one has ended.
+        sample_weight : (n,)
+            How much each row counts in what is learned; one of weight 0 only moves the filter.
         """
-        learner = self._current()
-        learner.learn(X, lengths)
-        self._learner = learner
-        return self
+        learner, rows = self._current(), self._rows(X)
+        learner.learn(rows, lengths, states=self._states(y, len(rows)), weights=sample_weight)
+        return self._keep(learner, X)
 
-    def fit(self, X: ArrayLike, y: Any = None, *, lengths: ArrayLike | None = None) -> Self:
-        """Forget everything and learn from the rows of ``X``, in one pass."""
+    def fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike | None = None,
+        *,
+        lengths: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        n_passes: int = 1,
+    ) -> Self:
+        """Forget everything and learn from the rows of ``X``, in one pass or in several: see ``partial_fit``."""
+        if not is_integer(n_passes) or n_passes < 1:
+            raise ValueError(f"n_passes must be a positive integer, got {n_passes!r}")
+        rows = matrix(X)
+        if not len(rows):
+            raise ValueError("X has no rows: there is nothing to learn from")
+        if sample_weight is not None and not np.asarray(sample_weight).any():
+            raise ValueError("all sample weights are zero: there is nothing to learn from")
         learner = self._new_learner()
-        learner.learn(X, lengths)
-        self._learner = learner
-        return self
+        states = self._states(y, len(rows))
+        for at in range(n_passes):
+            if at > 0:
+                learner.end_sequence()
+            learner.learn(rows, lengths, states=states, weights=sample_weight)
+        self.reset()
+        return self._keep(learner, X)
 
     def learn_one(self, x: Any) -> Self:
         """Learn from one observation: the fast lane."""
         learner = self._current()
         learner.learn_one(x)
-        self._learner = learner
+        if learner is not self.__dict__.get("_learner") or isinstance(learner, SelfStart):
+            self._keep(learner, np.reshape(np.asarray(x), (1, -1)))
         return self
 
-    def follow(self, X: ArrayLike, y: Any = None, *, lengths: ArrayLike | None = None) -> FloatArray:
-        """Learn from the rows of ``X`` and return each row's state probabilities as they stood at that row: (n, m)."""
-        learner = self._current()
-        proba = learner.follow(X, lengths)
-        self._learner = learner
+    def follow(
+        self,
+        X: ArrayLike,
+        y: ArrayLike | None = None,
+        *,
+        lengths: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> FloatArray:
+        """Learn from the rows of ``X`` and return each row's state probabilities as they stood at that row: (n, m).
+
+        The arguments are those of ``partial_fit``.
+        """
+        learner, rows = self._current(), self._rows(X)
+        proba = learner.follow(rows, lengths, states=self._states(y, len(rows)), weights=sample_weight)
+        self._keep(learner, X)
         return proba
 
     def end_sequence(self) -> Self:
         """Say that the next observation starts a new, independent sequence."""
-        self._fitted().end_sequence()
+        self._fitted()
+        self._learner.end_sequence()
+        return self
+
+    def relabel(self, order: ArrayLike) -> Self:
+        """Put the states in another order: state i is now what state ``order[i]`` was.
+
+        If the model was still looking for its start, it stays with the present one.
+        """
+        self._learner = self._fitted()
+        self._learner.relabel(order)
         return self
 
     def freeze(self) -> Self:
@@ -153,34 +219,47 @@ class OnlineHMM(HMMEstimator):
 
     def reset(self) -> Self:
         """Forget everything; the next observation is the first."""
-        self.__dict__.pop("_learner", None)
+        for name in ("_learner", "n_features_in_", "feature_names_in_"):
+            self.__dict__.pop(name, None)
         return self
 
-    def _current(self) -> Learner:
+    def _current(self) -> Learner | SelfStart:
         """The learner at work, or a new one; whoever learns with it keeps it, unless that failed."""
         return self.__dict__.get("_learner") or self._new_learner()
 
-    def _new_learner(self) -> Learner:
+    def _keep(self, learner: Learner | SelfStart, X: Any) -> Self:
+        """Stay with a learner that has learned from X."""
+        if "n_features_in_" not in self.__dict__:
+            self._note_columns(X)
+        if isinstance(learner, SelfStart) and learner.is_full:
+            assert learner.learner is not None
+            learner = learner.learner
+        self._learner = learner
+        return self
+
+    def _new_learner(self) -> Learner | SelfStart:
+        self._check_settings()
         if self.engine not in ("auto", "dense"):
             raise ValueError(f"engine must be 'auto' or 'dense', got {self.engine!r}")
-        return Learner(
-            self._start(), step=self.step, averaging=self.averaging, n_min=self.n_min, update_every=self.update_every
-        )
-
-    def _start(self) -> HMM:
-        if self.init == "auto":
-            raise ValueError(
-                "init='auto' is not available yet: pass a model to start from, "
-                "for example init=HMM(startprob, transmat, Gaussian(means=..., covars=...))"
-            )
-        return self._explicit_start()
+        settings: dict[str, Any] = {
+            "step": self.step,
+            "averaging": self.averaging,
+            "n_min": self.n_min,
+            "update_every": self.update_every,
+        }
+        if isinstance(self.init, HMM):
+            return Learner(self._explicit_start(), prior=self.prior, **settings)
+        transition = transitions.resolve(self.transition)
+        return SelfStart(self.emission, self.n_components, transition, self.random_state, self.prior, **settings)
 
     # --- what has been learned --------------------------------------------------------------------------------------
 
     def _fitted(self) -> Learner:
         if not self.__sklearn_is_fitted__():
             raise NotFittedError("nothing has been learned yet: call partial_fit, learn_one or fit first")
-        return self._learner
+        learner = self._learner.learner if isinstance(self._learner, SelfStart) else self._learner
+        assert learner is not None
+        return learner
 
     @property
     def model_(self) -> HMM:  # type: ignore[override]  # computed when asked for
@@ -199,10 +278,6 @@ class OnlineHMM(HMMEstimator):
         return self._fitted().n_samples_seen
 
     @property
-    def n_features_in_(self) -> int:
-        return self._fitted().start.n_features
-
-    @property
     def log_likelihood_(self) -> float:
         return self._fitted().log_likelihood
 
@@ -211,4 +286,7 @@ class OnlineHMM(HMMEstimator):
         return self._fitted().statistic
 
     def __sklearn_is_fitted__(self) -> bool:
-        return "_learner" in self.__dict__ and self._learner.n_samples_seen > 0
+        learner = self.__dict__.get("_learner")
+        if isinstance(learner, SelfStart):
+            return learner.learner is not None
+        return learner is not None and learner.n_samples_seen > 0

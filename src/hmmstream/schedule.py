@@ -29,6 +29,12 @@ class Schedule:
         n0, first, scale, alpha, cap = self._numbers
         return first if n <= n0 else min(scale * (n - n0) ** -alpha, cap)
 
+    @property
+    def memory(self) -> float:
+        """The number of observations that the statistic stands for in the long run: infinite, unless old ones fade."""
+        n0, first, *_ = self._numbers
+        return 2.0 / first - 1.0 if n0 == math.inf else math.inf
+
     def numbers(self) -> FloatArray:
         """n0, first, scale, alpha and cap, for the compiled loop."""
         return np.array(self._numbers)

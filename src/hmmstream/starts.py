@@ -1,42 +1,100 @@
 """Where to start from: values for every family, from the data alone.
 
-The rows are divided into as many clusters as there are states, and the family's own M-step makes parameters of them, as
-if the clusters were the states. This works for every family, a user's own included.
+Rows are divided into as many clusters as there are states, in several ways, and the family's own M-step makes
+parameters of each division, as if the clusters were the states. A few EM steps follow, first without regard to time.
+The division that then explains best what was seen, again without regard to time, is the start: its states differ in
+what is seen there. The likelihood of the chain would not do to choose by: it often gains more from two states that look
+the same and last differently than from a state that is rare.
 """
 
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from hmmstream.arrays import FloatArray, IntArray
+from hmmstream import inference
+from hmmstream.arrays import UNKNOWN, FloatArray, IntArray
+from hmmstream.em import EM
 from hmmstream.emissions import Emission
-from hmmstream.inference import Record
 from hmmstream.model import HMM
+from hmmstream.priors import Prior
+from hmmstream.record import Record
+from hmmstream.recursions import rows
 from hmmstream.transitions import Transition
 
-WINDOWS, WINDOW = 20, 10_000  # of a long record, and their rows
-SAMPLE = 20_000  # rows that clusters are sought in
+WINDOWS, WINDOW = 32, 1024  # of a long record, and their rows
+SAMPLE = 2**12  # rows that k-means works on
 BLOCK = 2**20  # numbers that are worked on together
 LARGEST = 1e140  # of an observation: sums of squares are finite
+# Centres of clusters are rows drawn with a probability that grows as this power of the distance to those drawn before.
+# The second power, refined by k-means, finds what is frequent; higher ones find what is rare, and far from the rest.
+POWERS = (2, 4, 8, 16, 2, 4, 8, 8)
+MIXTURE_STEPS, CHAIN_STEPS = 20, 50
+GAIN = 1e-3  # of the log-likelihood: EM steps that gain less are not worth their time
 
 
-def start_model(
-    emission: Emission, n_components: int, transition: Transition, data: Record, rng: np.random.Generator, first: bool
+def find_start(
+    emission: Emission, n_components: int, transition: Transition, data: Record, rng: np.random.Generator
 ) -> HMM:
-    """A model to start from. The ``first`` start is k-means' best, others leave more to chance."""
-    m = n_components
+    """The best of several starts, after some EM steps on the record, or on an excerpt if it is long.
+
+    States come in the order of their means, unless the structure or known states say otherwise.
+    """
+    data = excerpt(data)
+    candidates = [candidate(emission, n_components, transition, data, rng, power) for power in POWERS]
+    best = max(candidates, key=lambda found: found.log_likelihood)
+    fit = EM(best.model, data, start_kind="fixed", prior=best.prior).run(CHAIN_STEPS, GAIN)
+    return fit.model if data.states is not None else in_order(fit.model)
+
+
+def draw_start(
+    emission: Emission, n_components: int, transition: Transition, data: Record, rng: np.random.Generator
+) -> HMM:
+    """One start, left to chance."""
+    power = int(rng.choice(POWERS))
+    return candidate(emission, n_components, transition, excerpt(data), rng, power).model
+
+
+def in_order(model: HMM) -> HMM:
+    """The model with its states in the order of their means, if its structure allows for it."""
+    reordered = model.relabel(np.argsort(model.emission.positions(), kind="stable"))
+    return reordered if reordered.transition == model.transition else model
+
+
+class Candidate(NamedTuple):
+    """A start, and how well it explains the rows without regard to time."""
+
+    model: HMM
+    prior: Prior
+    log_likelihood: float
+
+
+def candidate(
+    emission: Emission, m: int, transition: Transition, data: Record, rng: np.random.Generator, power: int
+) -> Candidate:
+    """A start from one division of the rows into clusters."""
     if emission.has_values and emission.n_components != m:
         raise ValueError(f"n_components is {m}, but the emission has the values of {emission.n_components} states")
-    data = excerpt(data)
     X = np.clip(data.X, -LARGEST, LARGEST)
-    labels = cluster(emission, X, m, rng, refine=first)
-    labels = arrange(labels, m, transition, X, data.is_start)
+    labels = divide(emission, X, m, rng, power)
+    if data.states is None:
+        labels = arrange(labels, m, transition, X, data.is_start)
+    else:
+        labels = respect(labels, m, data.states)
     if not emission.has_values:
-        emission = estimate(emission.sized(m, X.shape[1]), labels, X)
-    return HMM(np.full(m, 1.0 / m), transition_matrix(labels, m, transition, data.is_start), emission, transition)
+        emission = estimate(emission.sized(m, X.shape[1]), labels, data)
+    prior = Prior(transitions=1.0, emission=emission, strength=1.0)
+    shares = np.bincount(labels, minlength=m) + 1.0
+    transmat = transition_matrix(labels, m, transition, data.is_start)
+    single_rows = replace(data, is_start=np.ones(len(data), dtype=np.bool_))
+    mixture = EM(HMM(shares / shares.sum(), transmat, emission, transition), single_rows, prior=prior)
+    fit = mixture.run(MIXTURE_STEPS, GAIN)
+    proba = inference.run(inference.filtered_probabilities, fit.model, single_rows)
+    transmat = transition_matrix(proba.argmax(axis=1), m, transition, data.is_start)
+    return Candidate(HMM(np.full(m, 1.0 / m), transmat, fit.model.emission, transition), prior, fit.history[-1])
 
 
 def excerpt(data: Record) -> Record:
@@ -44,46 +102,59 @@ def excerpt(data: Record) -> Record:
     if len(data) <= WINDOWS * WINDOW:
         return data
     starts = np.linspace(0, len(data) - WINDOW, WINDOWS).astype(np.int64)
-    is_start = np.concatenate([data.is_start[first : first + WINDOW] for first in starts])
-    is_start[::WINDOW] = True
-    return Record(np.concatenate([data.X[first : first + WINDOW] for first in starts]), is_start)
+    part = data[(starts[:, np.newaxis] + np.arange(WINDOW)).ravel()]
+    part.is_start[::WINDOW] = True
+    return part
 
 
-def cluster(emission: Emission, X: FloatArray, m: int, rng: np.random.Generator, refine: bool) -> IntArray:
-    """The cluster of each row, by k-means; if not to ``refine``, by the nearest of m rows drawn far from each other."""
-    from sklearn.cluster import KMeans, kmeans_plusplus
-
-    is_complete = ~np.isnan(X).any(axis=1)
-    rows = np.flatnonzero(is_complete)
-    if len(rows) < 10 * m:  # too few: take those that are not, too
-        rows = np.flatnonzero(~np.isnan(X).all(axis=1))
-    if not len(rows):
-        return np.zeros(len(X), dtype=np.int64)
-    if len(rows) > SAMPLE:
-        rows = np.sort(rng.choice(rows, SAMPLE, replace=False))
-    sample = emission.coordinates(X[rows])
-    count = np.maximum((~np.isnan(sample)).sum(axis=0), 1)
-    mean = np.nansum(sample, axis=0) / count
-    deviation = np.nan_to_num(sample - mean)  # what is missing is at the mean
-    largest = abs(deviation).max(axis=0)
+def divide(emission: Emission, X: FloatArray, m: int, rng: np.random.Generator, power: int) -> IntArray:
+    """The cluster of each row: the nearest of m rows that were drawn far from each other."""
+    coordinates = emission.coordinates(X)
+    seen = ~np.isnan(coordinates)
+    count = np.maximum(seen.sum(axis=0), 1)
+    mean = np.nansum(coordinates, axis=0) / count
+    deviation = np.nan_to_num(coordinates - mean)  # what is missing is at the mean
+    largest = abs(deviation).max(axis=0, initial=0.0)
     largest[largest == 0.0] = 1.0
     scale = largest * np.sqrt(((deviation / largest) ** 2).sum(axis=0) / count)
     scale[scale == 0.0] = 1.0
     points = deviation / scale
-    centres = np.unique(points, axis=0)
-    if len(centres) > m:  # else each is a cluster, and some states have none
-        centres = kmeans_plusplus(points, m, random_state=int(rng.integers(2**31)))[0]
-        if refine:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # that some centres coincide: EM copes with it
-                centres = KMeans(m, init=centres, n_init=1, max_iter=50).fit(points).cluster_centers_
+    eligible = np.flatnonzero(seen.all(axis=1))
+    if len(eligible) < 10 * m:  # too few: take those that are not complete, too
+        eligible = np.flatnonzero(seen.any(axis=1))
+    if not len(eligible):
+        return np.zeros(len(X), dtype=np.int64)
+    centres = far_apart(points[eligible], m, power, rng)
+    if power == 2 and len(centres) == m:
+        centres = k_means(points[eligible], centres)
     labels = np.empty(len(X), dtype=np.int64)
     step = max(1, BLOCK // centres.size)
     for first in range(0, len(X), step):
-        piece = (emission.coordinates(X[first : first + step]) - mean) / scale
+        piece = np.where(seen[first : first + step], points[first : first + step], np.nan)
         distances = np.nansum((piece[:, np.newaxis] - centres) ** 2, axis=2)  # in what was seen
         labels[first : first + step] = distances.argmin(axis=1)
     return labels
+
+
+def far_apart(points: FloatArray, m: int, power: int, rng: np.random.Generator) -> FloatArray:
+    """At most m different points, each drawn by the power of its distance to those before."""
+    centres = [points[rng.integers(len(points))]]
+    distances = ((points - centres[0]) ** 2).sum(axis=1)
+    while len(centres) < m and distances.max() > 0.0:
+        weights = (distances / distances.max()) ** (power / 2)
+        centres.append(points[rng.choice(len(points), p=weights / weights.sum())])
+        distances = np.minimum(distances, ((points - centres[-1]) ** 2).sum(axis=1))
+    return np.array(centres)
+
+
+def k_means(points: FloatArray, centres: FloatArray) -> FloatArray:
+    """The centres moved to the middle of what is nearest to them, again and again."""
+    from sklearn.cluster import KMeans
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that some centres coincide: EM copes with it
+        sample = points[:: len(points) // SAMPLE + 1]
+        return np.asarray(KMeans(len(centres), init=centres, n_init=1, max_iter=50).fit(sample).cluster_centers_)
 
 
 def arrange(labels: IntArray, m: int, transition: Transition, X: FloatArray, is_start: Any) -> IntArray:
@@ -94,11 +165,21 @@ def arrange(labels: IntArray, m: int, transition: Transition, X: FloatArray, is_
     best, most = labels, -1
     for value in (total, since_start):
         order = np.argsort(np.bincount(labels, value, minlength=m) / size, kind="stable")
-        candidate = np.argsort(order)[labels]
-        possible = transition.groups(m)[candidate[:-1], candidate[1:]][~is_start[1:]] >= 0
+        renumbered = np.argsort(order)[labels]
+        possible = transition.groups(m)[renumbered[:-1], renumbered[1:]][~is_start[1:]] >= 0
         if possible.sum() > most:
-            best, most = candidate, possible.sum()
+            best, most = renumbered, possible.sum()
     return best
+
+
+def respect(labels: IntArray, m: int, states: IntArray) -> IntArray:
+    """Number the clusters as the known states are numbered that they overlap with most, and believe what is known."""
+    from scipy.optimize import linear_sum_assignment
+
+    known = states != UNKNOWN
+    overlap = np.zeros((m, m))
+    np.add.at(overlap, (labels[known], states[known]), 1.0)
+    return np.where(known, states, linear_sum_assignment(-overlap)[1][labels])
 
 
 def transition_matrix(labels: IntArray, m: int, transition: Transition, is_start: Any) -> FloatArray:
@@ -113,27 +194,29 @@ def transition_matrix(labels: IntArray, m: int, transition: Transition, is_start
     return np.asarray(transmat / transmat.sum(axis=1, keepdims=True))
 
 
-def estimate(emission: Emission, labels: IntArray, X: FloatArray) -> Emission:
-    """The family's M-step, each cluster a state; a little of all data in each, so that none is empty or a point."""
-    rows = np.flatnonzero(~np.isnan(X).all(axis=1))
-    if not len(rows):
-        return emission
-    rows = rows[:: max(1, len(rows) // SAMPLE)]
-    X, labels = X[rows], labels[rows]
-    overall = np.nansum(X, axis=0) / np.maximum((~np.isnan(X)).sum(axis=0), 1)
+def estimate(emission: Emission, labels: IntArray, data: Record) -> Emission:
+    """The family's M-step, each cluster a state, with one more observation in each: so none is empty, or a point.
+
+    That one is like all the others: about the mean of its own cluster, if the family measures from a centre.
+    """
+    weights = np.eye(emission.n_components)[labels]
+    if data.weights is not None:
+        weights *= data.weights[:, np.newaxis]
     theta = emission.theta()
-    emission.limit(X, theta)
     S = np.zeros((emission.n_components, emission.n_statistics))
-    s = np.zeros(emission.n_statistics)
-    for k in range(len(S)):
-        own = X[labels == k]
-        n_seen = (~np.isnan(own)).sum(axis=0)
-        mean = np.where(n_seen > 0, np.nansum(own, axis=0) / np.maximum(n_seen, 1), overall)
-        for row in np.where(np.isnan(own), mean, own):
-            emission.statistic(theta[k], row, s)
-            S[k] += s
-    S = 0.95 * S + 0.05 * S.sum(axis=0) / len(S)
+    rows.accumulate(emission, theta, data.X, weights, S)
+    if S[:, 0].sum() == 0.0:
+        return emission
+    if emission.is_centred:
+        overall = S.sum(axis=0)
+        shift = np.zeros_like(emission.centres(theta)[0])
+        for k, s in enumerate(S):
+            emission.move_centre(theta[k], s if s[0] > 0.0 else overall, shift)
+        S[:] = 0.0
+        rows.accumulate(emission, theta, data.X, weights, S)
+    S += S.sum(axis=0) / S[:, 0].sum()
     S /= S[:, 0].sum()
     emission.maximize(S, np.ones(len(S)), theta)
+    emission.limit(data.X, theta)
     emission.prepare(theta)
     return emission.with_rows(theta[:, : emission.n_parameters])

@@ -34,6 +34,11 @@ class Transition(ABC):
     def groups(self, n_components: int) -> IntArray:
         """The group of each cell, an integer matrix of shape (m, m); -1 marks an impossible transition."""
 
+    def relabel(self, order: IntArray) -> Transition:
+        """The structure for states in another order: the same object, if nothing changes."""
+        groups = self.groups(len(order))
+        return self if _same_pattern(groups, groups[np.ix_(order, order)]) else Tied(groups[np.ix_(order, order)])
+
     def cells(self, n_components: int) -> Cells:
         """The structure, checked and laid out for compiled code."""
         groups = np.asarray(self.groups(n_components))
@@ -164,12 +169,23 @@ class Masked(Transition):
         """Only neighbours up to ``width`` away are reached in one step."""
         return cls(abs(np.arange(n_components) - np.arange(n_components)[:, np.newaxis]) <= width)
 
+    def relabel(self, order: IntArray) -> Transition:
+        return Masked(self.mask[np.ix_(order, order)])
+
     def groups(self, n_components: int) -> IntArray:
         cells = np.arange(self.mask.size, dtype=np.int64).reshape(self.mask.shape)
         return np.where(self.mask, cells, IMPOSSIBLE)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.mask.astype(int).tolist()})"
+
+
+def _same_pattern(a: IntArray, b: IntArray) -> bool:
+    """Whether the same cells are in a group together, whatever the groups are called."""
+    if not np.array_equal(a < 0, b < 0):
+        return False
+    pairs = np.unique(np.stack([a[a >= 0], b[a >= 0]]), axis=1)
+    return bool(len(np.unique(pairs[0])) == len(np.unique(pairs[1])) == pairs.shape[1])
 
 
 STRUCTURES: dict[str, type[Transition]] = {"full": Full, "independent": Independent}

@@ -1,5 +1,6 @@
 """Emission families: one file each. A new one is registered here and nowhere else."""
 
+from hmmstream.arrays import FloatArray
 from hmmstream.emissions.base import Emission, IndependentFeatures
 from hmmstream.emissions.bernoulli import Bernoulli
 from hmmstream.emissions.categorical import Categorical
@@ -15,6 +16,16 @@ FAMILIES: dict[str, type[Emission]] = {
     "poisson": Poisson,
 }
 
+
+def specification(emission: str | Emission, X: FloatArray) -> Emission:
+    """An emission family from its object, or from its name and the observations."""
+    if isinstance(emission, Emission):
+        return emission
+    if emission not in FAMILIES:
+        raise ValueError(f"emission must be one of {sorted(FAMILIES)} or an Emission object, got {emission!r}")
+    return FAMILIES[emission].for_data(X)
+
+
 __all__ = [
     "FAMILIES",
     "Bernoulli",
@@ -24,4 +35,5 @@ __all__ = [
     "Gaussian",
     "IndependentFeatures",
     "Poisson",
+    "specification",
 ]

@@ -112,6 +112,13 @@ class Emission(Compilable, ABC):
         """``X`` in coordinates in which distances mean something: what start values are found by."""
         return X
 
+    def positions(self) -> FloatArray:
+        """A number for each state, by which states are put in order: the mean of the first feature."""
+        try:
+            return self.moments()[0][:, 0]
+        except NotImplementedError:
+            return self.rows()[:, 0]
+
     def parameter_table(self) -> IntArray:
         """The number of the parameter that stands in each cell of ``rows()``: cells that are equal share one."""
         return np.arange(self.n_components * self.n_parameters).reshape(self.n_components, -1)
@@ -157,9 +164,28 @@ class Emission(Compilable, ABC):
             "or NaN where missing."
         )
 
+    def expected_statistic(self, theta: FloatArray) -> FloatArray:
+        """The expected statistic of an observation in each state: what stands in for one of which nothing was seen."""
+        nothing = np.full(self.n_features, np.nan)
+        S = np.empty((self.n_components, self.n_statistics))
+        for row, s in zip(theta, S, strict=True):
+            self.statistic(row, nothing, s)
+        return S
+
+    def centres(self, theta: FloatArray) -> FloatArray:
+        """What each state measures its statistic from: the origin, unless the family has a moving centre."""
+        return np.zeros((self.n_components, self.n_features))
+
+    def translated(self, statistic: FloatArray, shifts: FloatArray) -> FloatArray:
+        """The statistic of all states about centres moved by ``shifts``."""
+        moved = statistic.copy()
+        for s, shift in zip(moved, shifts, strict=True):
+            self.translate(s, shift)
+        return moved
+
     def uncentred(self, theta: FloatArray, statistic: FloatArray) -> FloatArray:
-        """The statistic as the paper writes it: the same numbers, unless the family measures from a moving centre."""
-        return statistic.copy()
+        """The statistic as the paper writes it, about the origin."""
+        return self.translated(statistic, -self.centres(theta))
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)

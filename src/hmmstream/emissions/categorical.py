@@ -84,6 +84,9 @@ class Categorical(Emission):
         """Mean and variance of the indicator of each symbol: (m, n_categories). The mean is its probability."""
         return self.probs, self.probs * (1.0 - self.probs)
 
+    def positions(self) -> FloatArray:
+        return self.probs @ np.arange(self.n_categories)
+
     def sample(self, states: Any, rng: np.random.Generator) -> Any:
         return (rng.random((len(states), 1)) >= thresholds(self.probs)[states]).sum(axis=1, keepdims=True)
 

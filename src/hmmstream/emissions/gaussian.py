@@ -215,11 +215,8 @@ class Gaussian(Emission):
             noise = noise * np.sqrt(self.covars.reshape(self.n_components, -1)[states])
         return np.asarray(self.means[states] + noise)
 
-    def uncentred(self, theta: FloatArray, statistic: FloatArray) -> FloatArray:
-        raw = statistic.copy()
-        for i in range(len(raw)):
-            self.translate(raw[i], -theta[i, self.centre : self.centre + self.n_features])
-        return raw
+    def centres(self, theta: FloatArray) -> FloatArray:
+        return theta[:, self.centre : self.centre + self.n_features]
 
     def __repr__(self) -> str:
         values = f", means={self.means.tolist()}, covars={self.covars.tolist()}" if self.has_values else ""
@@ -475,17 +472,22 @@ class Gaussian(Emission):
                 theta[d + a * d + b] = min(max(theta[d + a * d + b], -limit), limit)
                 theta[d + b * d + a] = theta[d + a * d + b]
         for a in range(d):
-            for b in range(a + 1):
-                rest = theta[d + a * d + b]
+            rest = theta[d + a * d + a]  # of its variance, given the features before
+            for b in range(a):
+                common = theta[d + a * d + b]
                 for c in range(b):
-                    rest -= theta[L + a * d + c] * theta[L + b * d + c]
-                if b < a:
-                    theta[L + a * d + b] = rest / theta[L + b * d + b]
-                else:
-                    pivot = max(rest, theta[self.floor + a], SINGULAR * theta[d + a * d + a])
-                    if pivot > rest:
-                        theta[d + a * d + a] = pivot + (theta[d + a * d + a] - rest)
-                    theta[L + a * d + a] = sqrt(pivot)
+                    common -= theta[L + a * d + c] * theta[L + b * d + c]
+                share = common / theta[L + b * d + b]
+                if share * share > rest:  # more than there is: what b keeps for itself is a rounding error
+                    share = sqrt(max(rest, 0.0)) if share > 0.0 else -sqrt(max(rest, 0.0))
+                    theta[d + a * d + b] += share * theta[L + b * d + b] - common
+                    theta[d + b * d + a] = theta[d + a * d + b]
+                theta[L + a * d + b] = share
+                rest -= share * share
+            pivot = max(rest, theta[self.floor + a], SINGULAR * theta[d + a * d + a])
+            if pivot > rest:
+                theta[d + a * d + a] = pivot + (theta[d + a * d + a] - rest)
+            theta[L + a * d + a] = sqrt(pivot)
         log_norm = -0.5 * d * log(2.0 * pi)
         for a in range(d):
             theta[L + a * d + a] = 1.0 / theta[L + a * d + a]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import exp, inf, log
 from typing import Any
 
-from hmmstream.arrays import FloatArray, IntArray
+from hmmstream.arrays import UNKNOWN, FloatArray, IntArray
 from hmmstream.compilable import workspace
 from hmmstream.emissions.base import DEAD, RARE
 from hmmstream.recursions.bridge import compiled, inlined, view
@@ -18,6 +18,7 @@ from hmmstream.recursions.state import (
     IN_SEQUENCE,
     LIKELIHOOD_FACTOR,
     LOG_LIKELIHOOD,
+    MEMORY,
     N_AVERAGED,
     N_SEEN,
     TIME,
@@ -49,6 +50,8 @@ def learn(
     schedule: FloatArray,
     steps: FloatArray,
     starts: IntArray,
+    known: IntArray | None,
+    weights: FloatArray | None,
     filtered: FloatArray,
     n_min: int,
     update_every: int,
@@ -58,8 +61,9 @@ def learn(
     """Learn from each row of ``X``, or change nothing and return the place of the first value that is not acceptable.
 
     Step sizes come from the numbers of a built-in ``schedule``, unless there are ``steps``, one for each observation.
-    ``starts`` are the rows at which a new sequence begins. The filter after each row is written to ``filtered``, unless
-    that is empty.
+    ``starts`` are the rows at which a new sequence begins, ``known`` the states of rows where they are known, and
+    ``weights`` say how much each row counts in the statistic: either may be None, and costs nothing then. The filter
+    after each row is written to ``filtered``, unless that is empty.
     """
     m = shape.n_states
     refused = first_refused(emission, X)
@@ -84,8 +88,14 @@ def learn(
         if len(steps) == 0 and (n % BLOCK == 0 or row == 0):
             fill_block(schedule, n, min(n + len(X) - row, n + BLOCK - n % BLOCK), block)
         gamma = 1.0 if n == 0 else steps[n - first] if len(steps) > 0 else block[n % BLOCK]
-        missing = emission.is_missing(y)  # then the chain moves on, and there is nothing to learn
-        advance(emission, shape, state, groups, y, 0.0 if missing else gamma)
+        weight = 1.0
+        if weights is not None:
+            weight = weights[row]
+        state_is = UNKNOWN
+        if known is not None:
+            state_is = known[row]
+        missing = emission.is_missing(y) or weight == 0.0  # then the chain moves on, and there is nothing to learn
+        advance(emission, shape, state, groups, y, state_is, 0.0 if missing else gamma, weight)
         if not missing:
             count_visits(shape, state)
             if n > n_min and (update_every == 1 or n % update_every == 0):
@@ -137,7 +147,9 @@ def fill_block(schedule: FloatArray, start: int, stop: int, block: FloatArray) -
 
 
 @inlined
-def advance(emission: Any, shape: Any, state: State, groups: IntArray, y: FloatArray, gamma: float) -> None:
+def advance(
+    emission: Any, shape: Any, state: State, groups: IntArray, y: FloatArray, known: int, gamma: float, weight: float
+) -> None:
     """Bring the filter, rho and S up to date with the observation ``y``."""
     m = shape.n_states
     predicted = workspace(shape.n_states)
@@ -150,8 +162,21 @@ def advance(emission: Any, shape: Any, state: State, groups: IntArray, y: FloatA
     else:
         begin(shape, state, predicted, r)
     compute_statistic(emission, shape, state, y, s)
+    if known != UNKNOWN:
+        clamp(shape, state, predicted, known)
     update_filter(emission, shape, state, predicted, y)
-    update_statistic(shape, state, groups, r, s, 1.0 - gamma, gamma if moved else 0.0, gamma)
+    update_statistic(shape, state, groups, r, s, 1.0 - gamma, weight * gamma if moved else 0.0, weight * gamma)
+
+
+@inlined
+def clamp(shape: Any, state: State, predicted: FloatArray, known: int) -> None:
+    """No state but the known one is possible. Where that was impossible, the observer is believed all the same."""
+    for k in range(shape.n_states):
+        if k != known:
+            predicted[k] = 0.0
+        elif predicted[k] == 0.0:
+            predicted[k] = 1.0
+            state.clock[LOG_LIKELIHOOD] = -inf
 
 
 @inlined
@@ -277,18 +302,33 @@ def update_statistic(
 @inlined
 def maximize(emission: Any, shape: Any, state: State, groups: IntArray, shares: FloatArray, leaders: IntArray) -> None:
     """M-step. A state that has died keeps its parameters until it has been visited again for a while."""
+    if shape.n_prior_rows > 0:
+        S = workspace(shape.n_rows)
+        weight = 1.0 / min(state.clock[TIME], state.clock[MEMORY])
+        for c in range(shape.n_rows):
+            S[c] = state.S[c] + weight * state.prior[c]
+    else:
+        S = view(state.S, 0, (shape.n_rows,))
+    maximize_at(emission, shape, state, S, groups, shares, leaders)
+
+
+@inlined
+def maximize_at(
+    emission: Any, shape: Any, state: State, S: FloatArray, groups: IntArray, shares: FloatArray, leaders: IntArray
+) -> None:
+    """The parameters under which the statistic S is most likely."""
     m, p = shape.n_states, shape.n_statistics
-    S = view(state.S, shape.n_groups, (m, p))
+    emissions = view(S, shape.n_groups, (m, p))
     total = 0.0
     for i in range(m):
-        total += S[i, 0]
-        if S[i, 0] <= DEAD:
+        total += emissions[i, 0]
+        if emissions[i, 0] <= DEAD:
             state.alive[i] = min(state.alive[i], 0.0)
         elif state.alive[i] <= -REVIVAL:
             state.alive[i] = 1.0
     if total > DEAD:
-        maximize_transitions(shape, state, groups, shares, leaders)
-        emission.maximize(S, state.alive, state.theta)
+        maximize_transitions(shape, state, S, groups, shares, leaders)
+        emission.maximize(emissions, state.alive, state.theta)
         emission.prepare(state.theta)
 
 
@@ -301,7 +341,9 @@ def count_visits(shape: Any, state: State) -> None:
 
 
 @inlined
-def maximize_transitions(shape: Any, state: State, groups: IntArray, shares: FloatArray, leaders: IntArray) -> None:
+def maximize_transitions(
+    shape: Any, state: State, S: FloatArray, groups: IntArray, shares: FloatArray, leaders: IntArray
+) -> None:
     """Rows of the transition matrix from the expected transitions; what is possible never becomes impossible."""
     m = shape.n_states
     awake = workspace(shape.n_states)  # rows made of the same groups stay as they are together, or not at all
@@ -316,12 +358,12 @@ def maximize_transitions(shape: Any, state: State, groups: IntArray, shares: Flo
         total = 0.0
         for j in range(m):
             if groups[i * m + j] >= 0:
-                total += state.S[groups[i * m + j]] * shares[i * m + j]
+                total += S[groups[i * m + j]] * shares[i * m + j]
         if awake[leaders[i]] > 0.0 and total > DEAD:
             norm = 0.0
             for j in range(m):
                 if groups[i * m + j] >= 0:
-                    state.transmat[i, j] = max(state.S[groups[i * m + j]] * shares[i * m + j], least * total)
+                    state.transmat[i, j] = max(S[groups[i * m + j]] * shares[i * m + j], least * total)
                     norm += state.transmat[i, j]
             scale = 1.0 / norm
             for j in range(m):
@@ -362,4 +404,6 @@ def recentre(emission: Any, shape: Any, state: State) -> None:
             for k in range(shape.n_states):
                 emission.translate(state.rho[k, first : first + p], shift)
             emission.translate(view(state.mean_S, first, (p,)), shift)
+            if shape.n_prior_rows > 0:
+                emission.translate(view(state.prior, first, (p,)), shift)
             emission.translate(S[i], shift)

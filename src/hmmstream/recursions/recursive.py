@@ -8,10 +8,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from hmmstream.arrays import FloatArray, IntArray
+from hmmstream.arrays import UNKNOWN, FloatArray, IntArray
 from hmmstream.compilable import workspace
 from hmmstream.recursions.bridge import compiled, view
-from hmmstream.recursions.online import begin, compute_statistic, retrospect, update_filter, update_statistic
+from hmmstream.recursions.online import (
+    begin,
+    clamp,
+    compute_statistic,
+    retrospect,
+    update_filter,
+    update_statistic,
+)
 from hmmstream.recursions.rows import read
 from hmmstream.recursions.state import IN_SEQUENCE, compiled_parts
 
@@ -24,12 +31,15 @@ def expect(
     groups: IntArray,
     X: FloatArray,
     is_start: Any,
+    known: IntArray | None,
+    weights: FloatArray | None,
     with_first: bool,
     start: FloatArray,
 ) -> None:
     """Add up the smoothed statistic of all rows in the S of the state ``vector``, and first states in ``start``.
 
-    Unless ``with_first``, the first row of each sequence has no part in the statistic of the emissions.
+    ``known`` states and ``weights`` of rows are as in ``online.learn``. Unless ``with_first``, the first row of each
+    sequence has no part in the statistic of the emissions.
     """
     m = shape.n_states
     state = compiled_parts(shape, vector)
@@ -51,12 +61,17 @@ def expect(
         else:
             begin(shape, state, predicted, r)
         compute_statistic(emission, shape, state, y, s)
+        weight = 1.0
+        if weights is not None:
+            weight = weights[row]
+        if known is not None and known[row] != UNKNOWN:
+            clamp(shape, state, predicted, known[row])
         update_filter(emission, shape, state, predicted, y)
         observed = not emission.is_missing(y) and (with_first or moved)
-        update_statistic(shape, state, groups, r, s, 1.0, 1.0 if moved else 0.0, 1.0 if observed else 0.0)
+        update_statistic(shape, state, groups, r, s, 1.0, weight if moved else 0.0, weight if observed else 0.0)
         for k in range(m):
             for i in range(m):
-                mixed[k, i] = 1.0 if not moved and i == k else 0.0
+                mixed[k, i] = weight if not moved and i == k else 0.0
                 for j in range(m):
                     mixed[k, i] += origin[j, i] * r[j, k]
         for k in range(m):

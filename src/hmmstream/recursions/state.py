@@ -18,7 +18,8 @@ IN_SEQUENCE = 2  # 0 if the next row starts a new sequence
 LOG_LIKELIHOOD = 3
 LIKELIHOOD_FACTOR = 4  # a factor of the likelihood whose logarithm is still to be taken
 N_AVERAGED = 5
-CLOCK_SIZE = 6
+MEMORY = 6  # the most observations that S can stand for, if old ones are forgotten; else infinite
+CLOCK_SIZE = 7
 
 
 class Shape(Compilable):
@@ -32,9 +33,10 @@ class Shape(Compilable):
         "n_statistics",
         "n_emission_rows",
         "n_rows",
+        "n_prior_rows",
     )
 
-    def __init__(self, n_states: int, n_groups: int, width: int, n_statistics: int) -> None:
+    def __init__(self, n_states: int, n_groups: int, width: int, n_statistics: int, *, has_prior: bool = False) -> None:
         self.n_states = n_states
         self.n_cells = n_states * n_states
         self.n_groups = n_groups  # length of the transition part of S
@@ -42,12 +44,13 @@ class Shape(Compilable):
         self.n_statistics = n_statistics  # of one state's emission
         self.n_emission_rows = n_states * n_statistics
         self.n_rows = n_groups + self.n_emission_rows
+        self.n_prior_rows = self.n_rows if has_prior else 0
 
     @property
     def size(self) -> int:
         """Length of the state vector."""
         m, R = self.n_states, self.n_rows
-        return CLOCK_SIZE + 3 * m + 2 * m * m + 2 * m * self.width + R * m + 2 * R
+        return CLOCK_SIZE + 3 * m + 2 * m * m + 2 * m * self.width + R * m + 2 * R + self.n_prior_rows
 
 
 class State(NamedTuple):
@@ -64,6 +67,7 @@ class State(NamedTuple):
     rho: FloatArray  # (m, R) the auxiliary statistic: transition groups, then each state's emission statistic
     S: FloatArray  # (R,)
     mean_S: FloatArray  # (R,) average in the space of S
+    prior: FloatArray  # (R,) what S would be if one had seen what the prior imagines; empty without a prior
 
 
 def parts(shape: Shape, vector: FloatArray) -> State:
@@ -90,6 +94,7 @@ def parts(shape: Shape, vector: FloatArray) -> State:
         view(vector, rho, (m, R)),
         view(vector, S, (R,)),
         view(vector, S + R, (R,)),
+        view(vector, S + 2 * R, (shape.n_prior_rows,)),
     )
 
 

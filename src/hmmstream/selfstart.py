@@ -1,0 +1,232 @@
+"""A learner that finds its own start.
+
+It gathers the first observations and looks for a start each time that their number has doubled, so that there is a
+model from the first observation on. Every look begins anew, and then takes in what was gathered, so that nothing is
+lost. When the buffer is full, the last start is the one to stay with.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from hmmstream import inference
+from hmmstream.arrays import UNKNOWN, FloatArray, matrix, observations
+from hmmstream.emissions import Emission, specification
+from hmmstream.learner import Learner
+from hmmstream.priors import Prior
+from hmmstream.record import Record
+from hmmstream.recursions import rows
+from hmmstream.recursions.state import N_SEEN
+from hmmstream.starts import find_start
+from hmmstream.transitions import Transition
+
+BUFFER_ROWS = 2**15
+BUFFER_SIZE = 2**20  # numbers, if there are many features
+MISSING_FACTOR = 2  # so many times as many rows wait in the buffer, if nothing was seen of some
+
+
+class SelfStart:
+    """The first observations of a stream, and the learner that they have led to.
+
+    Its methods are those of :class:`~hmmstream.Learner`. ``learner`` is None before anything was seen, and goes on
+    alone once the buffer ``is_full``.
+
+    Parameters
+    ----------
+    emission : str or Emission
+        A family, by name or as a specification.
+    n_components : int
+    transition : Transition
+    seed : int or None
+    prior : Prior or None
+    settings
+        Of the learner: step, averaging, n_min, update_every.
+    """
+
+    def __init__(
+        self,
+        emission: str | Emission,
+        n_components: int,
+        transition: Transition,
+        seed: int | None,
+        prior: Prior | None,
+        **settings: Any,
+    ) -> None:
+        self.emission, self.n_components, self.transition = emission, n_components, transition
+        self.prior = Prior() if prior is None else prior
+        self.settings = settings
+        self.seed = int(np.random.default_rng().integers(2**63)) if seed is None else seed
+        self.family: Emission | None = None  # the specification, and with values to check observations by
+        self.sized: Emission | None = None
+        self.pieces: list[Record] = []
+        self.n_gathered = 0  # rows in the buffer of which something was seen
+        self.n_waiting = 0  # all rows in the buffer
+        self.n_before = 0  # rows before the first of which something was seen
+        self.n_at_last_look = 0
+        self.has_ended = True  # the next row starts a sequence
+        self.frozen = False
+        self.learner: Learner | None = None
+
+    @property
+    def capacity(self) -> int:
+        """Rows that are gathered at most."""
+        assert self.sized is not None
+        return min(BUFFER_ROWS, max(1, BUFFER_SIZE // self.sized.n_features))
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the buffer is full, of observations or of missing ones."""
+        return self.learner is not None and (
+            self.n_gathered >= self.capacity or self.n_waiting >= MISSING_FACTOR * self.capacity
+        )
+
+    # --- learning ---------------------------------------------------------------------------------------------------
+
+    def learn(
+        self,
+        X: ArrayLike,
+        lengths: ArrayLike | None = None,
+        *,
+        states: ArrayLike | None = None,
+        weights: ArrayLike | None = None,
+    ) -> None:
+        """Learn from the rows of ``X``, which continue the stream: see ``Learner``."""
+        self.follow(X, lengths, states=states, weights=weights)
+
+    def learn_one(self, x: Any) -> None:
+        """Learn from one observation: a number, or a sequence of n_features numbers."""
+        self.follow((x if isinstance(x, np.ma.MaskedArray) else np.asarray(x)).reshape(1, -1))
+
+    def follow(
+        self,
+        X: ArrayLike,
+        lengths: ArrayLike | None = None,
+        *,
+        states: ArrayLike | None = None,
+        weights: ArrayLike | None = None,
+    ) -> FloatArray:
+        """Learn from the rows of ``X`` and return each row's state probabilities as they stood at that row.
+
+        They are all the same before anything was seen.
+        """
+        data = self._record(X, lengths, states, weights)
+        filtered = np.full((len(data), self.n_components), 1.0 / self.n_components)
+        row = 0 if self.learner is not None else self._skip_missing(data)
+        while row < len(data) and not self.is_full:
+            end, is_due = self._until_look(data, row)
+            last = end - 1 if is_due else end
+            if row < last:
+                self._learner().take(data[row:last], filtered[row:last])
+            self._gather(data[row:end])
+            if is_due:
+                self._look()
+                filtered[last] = self._learner().filtered_proba
+            row = end
+        if row < len(data):
+            self._learner().take(data[row:], filtered[row:])
+        if len(data):
+            self.has_ended = False
+        if lengths is not None:
+            self.end_sequence()
+        return filtered
+
+    def end_sequence(self) -> None:
+        """Say that the next observation starts a new, independent sequence."""
+        self.has_ended = True
+        if self.learner is not None:
+            self.learner.end_sequence()
+
+    def freeze(self) -> None:
+        """Hold the parameters, once there are some."""
+        self._freeze(True)
+
+    def unfreeze(self) -> None:
+        """Let the parameters follow the statistic again."""
+        self._freeze(False)
+
+    def _freeze(self, frozen: bool) -> None:
+        self.frozen = frozen
+        if self.learner is not None:
+            self.learner.frozen = frozen
+
+    def _learner(self) -> Learner:
+        assert self.learner is not None
+        return self.learner
+
+    def _record(
+        self, X: ArrayLike, lengths: ArrayLike | None, states: ArrayLike | None, weights: ArrayLike | None
+    ) -> Record:
+        """What is to be learned from, checked. A family by name may grow with it: symbols not seen before."""
+        X = matrix(X) if self.sized is None else observations(X, self.sized.n_features)
+        family, sized = self.family, self.sized
+        if family is None or sized is None:
+            family, sized = self._sized(X)
+        elif isinstance(self.emission, str) and rows.check(sized, X) != rows.ACCEPTED:
+            family, sized = self._sized(np.concatenate([*(piece.X for piece in self.pieces), X]))
+        data = inference.record(sized, X, lengths, states, weights)
+        self.family, self.sized = family, sized
+        if lengths is None and len(data):
+            data.is_start[0] = self.has_ended
+        return data
+
+    def _sized(self, X: FloatArray) -> tuple[Emission, Emission]:
+        family = specification(self.emission, X)
+        return family, family if family.has_values else family.sized(self.n_components, X.shape[1])
+
+    def _skip_missing(self, data: Record) -> int:
+        """The number of rows before the first of which something was seen: they need not wait in the buffer."""
+        is_seen = ~np.isnan(data.X).all(axis=1)
+        n = int(is_seen.argmax()) if is_seen.any() else len(data)
+        self.n_before += n
+        if n < len(data):
+            data.is_start[n] = True
+        return n
+
+    def _until_look(self, data: Record, row: int) -> tuple[int, bool]:
+        """The row up to which rows are learned from without a further look, and whether one is due then."""
+        n_seen = np.cumsum(~np.isnan(data.X[row:]).all(axis=1))
+        n_due = min(2 * self.n_at_last_look, self.capacity) - self.n_gathered
+        end = row + int(np.searchsorted(n_seen, max(n_due, 1))) + 1
+        if self.learner is not None:
+            if self.frozen:
+                return len(data), False
+            emission = self.learner.start.emission
+            refused = rows.check(emission, data.X[row:end])  # by the family of the last look: it has to grow
+            if refused != rows.ACCEPTED:
+                end = row + refused // emission.n_features + 1
+        return min(end, len(data)), end <= len(data)
+
+    def _gather(self, piece: Record) -> None:
+        self.pieces.append(piece)
+        self.n_waiting += len(piece)
+        self.n_gathered += int((~np.isnan(piece.X).all(axis=1)).sum())
+
+    def _look(self) -> None:
+        """Begin anew, from the best start for all that was gathered."""
+        data = join(self.pieces)
+        self.pieces = [data]
+        assert self.family is not None
+        rng = np.random.default_rng([self.seed, self.n_gathered])
+        start = find_start(self.family, self.n_components, self.transition, data, rng)
+        self.learner = Learner(start, prior=self.prior, **self.settings)
+        self.learner.recall(data)
+        self.learner.vector[N_SEEN] += self.n_before
+        self.learner.frozen = self.frozen
+        self.n_at_last_look = self.n_gathered
+
+
+def join(pieces: list[Record]) -> Record:
+    """One record of many."""
+    has_states = any(piece.states is not None for piece in pieces)
+    has_weights = any(piece.weights is not None for piece in pieces)
+    states = [np.full(len(piece), UNKNOWN) if piece.states is None else piece.states for piece in pieces]
+    weights = [np.ones(len(piece)) if piece.weights is None else piece.weights for piece in pieces]
+    return Record(
+        np.concatenate([piece.X for piece in pieces]),
+        np.concatenate([piece.is_start for piece in pieces]),
+        np.concatenate(states) if has_states else None,
+        np.concatenate(weights) if has_weights else None,
+    )
