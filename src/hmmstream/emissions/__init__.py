@@ -5,6 +5,7 @@ from hmmstream.emissions.bernoulli import Bernoulli
 from hmmstream.emissions.categorical import Categorical
 from hmmstream.emissions.exponential import Exponential
 from hmmstream.emissions.gaussian import Gaussian
+from hmmstream.emissions.multinomial import Multinomial
 from hmmstream.emissions.poisson import Poisson
 
 FAMILIES: dict[str, type[Emission]] = {
@@ -12,6 +13,7 @@ FAMILIES: dict[str, type[Emission]] = {
     "categorical": Categorical,
     "exponential": Exponential,
     "gaussian": Gaussian,
+    "multinomial": Multinomial,
     "poisson": Poisson,
 }
 
@@ -23,5 +25,6 @@ __all__ = [
     "Exponential",
     "Gaussian",
     "IndependentFeatures",
+    "Multinomial",
     "Poisson",
 ]
