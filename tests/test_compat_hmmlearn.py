@@ -6,6 +6,7 @@ import pickle
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
+from collections import Counter
 from pathlib import Path
 
 import hmmlearn.base
@@ -206,6 +207,20 @@ def test_a_monitor_of_ones_own_decides_when_to_stop():
     assert model.monitor_.history[-1] > -2000.0 >= max([*model.monitor_.history][:-1])
 
 
+def test_a_record_that_is_refused_changes_nothing():
+    X = DATA["PoissonHMM"]
+    model = compat.PoissonHMM(3, random_state=0).fit(X)
+    before = model.lambdas_.copy()
+    for bad, lengths, message in (
+        (X - 3, None, r"X\[0, 0\] is -"),
+        (X, [10], "lengths must be"),
+        (X[:, :2], None, "has 3"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            model.fit(bad, lengths)
+    np.testing.assert_array_equal(model.lambdas_, before)
+
+
 def test_verbose_reports_go_to_stderr_as_hmmlearns_do(capsys):
     for model in both("PoissonHMM", n_components=3, n_iter=3, random_state=0, verbose=True):
         model.fit(DATA["PoissonHMM"])
@@ -376,13 +391,17 @@ def test_the_model_moves_on_to_hmmstream():
 
 # --- hmmlearn's own tests -------------------------------------------------------------------------------------------
 
-MODULES = ["test_categorical_hmm", "test_gaussian_hmm", "test_multinomial_hmm", "test_poisson_hmm"]
-N_TESTS = 148
+N_TESTS = {"test_categorical_hmm": 22, "test_gaussian_hmm": 98, "test_multinomial_hmm": 16, "test_poisson_hmm": 12}
 FAILURES = {
-    "TestGaussianHMMWithSphericalCovars::test_underflow_from_scaling[scaling]": (
+    "test_gaussian_hmm.TestGaussianHMMWithSphericalCovars::test_underflow_from_scaling[scaling]": (
         "expects that implementation='scaling' fails on an outlier; here it does not"
     )
 }
+
+
+def module(case):
+    """The file that a test is in: the classname of the report is package.module.class."""
+    return case.get("classname").split(".")[-2]
 
 
 def test_hmmlearns_own_tests_pass(tmp_path):
@@ -390,17 +409,32 @@ def test_hmmlearns_own_tests_pass(tmp_path):
     folder = Path(hmmlearn.hmm.__file__).parent / "tests"
     (tmp_path / "pytest.ini").touch()  # no settings of ours
     command = [sys.executable, "-m", "pytest", "-q", "-c", "pytest.ini", "-p", "no:cacheprovider", "-p", "no:xdist"]
-    command += ["-p", "hmmlearn_in_place", "--junitxml=report.xml", *(str(folder / f"{name}.py") for name in MODULES)]
+    command += [
+        f"--rootdir={folder}",
+        "-p",
+        "hmmlearn_in_place",
+        "--junitxml=report.xml",
+        *(str(folder / f"{name}.py") for name in N_TESTS),
+    ]
     here = Path(__file__).parent
     path = os.pathsep.join([str(here), str(here.parent / "src"), os.environ.get("PYTHONPATH", "")])
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
     environment |= {"PYTHONPATH": path, "HMMLEARN_SEED": "0"}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     cases = list(ElementTree.parse(tmp_path / "report.xml").iter("testcase"))
+    assert Counter(module(case) for case in cases) == N_TESTS
     failed = {
-        f"{case.get('classname').split('.')[-1]}::{case.get('name')}"
+        f"{module(case)}.{case.get('classname').split('.')[-1]}::{case.get('name')}"
         for case in cases
         if any(case.find(outcome) is not None for outcome in ("failure", "error", "skipped"))
     }
     assert failed == set(FAILURES), done.stdout[-5000:]
-    assert len(cases) == N_TESTS
+
+
+def test_the_table_in_the_documentation_counts_these_tests():
+    page = (Path(__file__).parent.parent / "docs" / "coming-from-hmmlearn.md").read_text()
+    for name, total in N_TESTS.items():
+        n_failures = sum(failure.startswith(f"{name}.") for failure in FAILURES)
+        assert f"| `{name}.py` | {total} | {total - n_failures} | {n_failures} |" in page
+    for failure in FAILURES:
+        assert failure.split("::")[-1] in page

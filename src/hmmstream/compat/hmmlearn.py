@@ -90,7 +90,7 @@ class _HMM(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """What the four estimators have in common: the chain, EM around it, and inference."""
 
     # Letters of ``params`` and ``init_params``, and what they stand for
-    parameters: ClassVar[dict[str, str]] = {"s": "startprob_", "t": "transmat_"}
+    _attributes: ClassVar[dict[str, str]] = {"s": "startprob_", "t": "transmat_"}
 
     n_components: int
     n_features: Any
@@ -99,7 +99,7 @@ class _HMM(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     startprob_: FloatArray
     transmat_: FloatArray
 
-    def _set_common(self, arguments: dict[str, Any]) -> None:
+    def _keep(self, arguments: dict[str, Any]) -> None:
         """Keep the constructor's arguments as scikit-learn wants them: each under its name, unchanged."""
         for name, value in arguments.items():
             if name not in ("self", "__class__"):
@@ -135,11 +135,11 @@ class _HMM(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
 
         ``lengths`` splits X into independent sequences. NaN is missing.
         """
-        X = _rows(X)
+        X, memory = _rows(X), Memory()
+        data = self._record(X, lengths)
         self._init(X, lengths)
         self._check()
         self.monitor_._reset()
-        data, memory = inference.record(self._emission(), X, lengths), Memory()
         for _ in range(self.n_iter):
             point = self._point()
             expected = inference.expect(point, data, memory)
@@ -160,7 +160,7 @@ class _HMM(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
         ``lengths``, X continues the last sequence; with them, X is made of whole sequences. Priors play no part, and
         ``startprob_`` stays.
         """
-        held = [name for letter, name in self.parameters.items() if letter not in self.params + "s"]
+        held = [name for letter, name in self._attributes.items() if letter not in self.params + "s"]
         if held:
             raise ValueError(f"partial_fit learns all parameters at once: params={self.params!r} would hold {held}")
         X = _rows(X)
@@ -172,9 +172,15 @@ class _HMM(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
         self._take(learner.model)
         return self
 
+    def _record(self, X: Any, lengths: ArrayLike | None) -> Record:
+        """The data, checked before anything changes."""
+        trial = copy(self)
+        trial._check_and_set_n_features(X)
+        return inference.record(trial._family().sized(self.n_components, X.shape[1]), X, lengths)
+
     def _new_learner(self, X: Any, lengths: ArrayLike | None) -> Learner:
         """A learner that starts from where the model stands, or from what the first chunk says."""
-        missing = [name for name in self.parameters.values() if not hasattr(self, name)]
+        missing = [name for name in self._attributes.values() if not hasattr(self, name)]
         start = copy(self)
         if missing:
             start._check_and_set_n_features(X)
@@ -237,7 +243,7 @@ class _HMM(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
             _log.warning("%d numbers for %d free parameters: expect a degenerate solution", X.size, n_scalars)
 
     def _needs_init(self, letter: str) -> bool:
-        name = self.parameters[letter]
+        name = self._attributes[letter]
         if letter in self.init_params and hasattr(self, name):
             _log.warning("%s is set, but will be overwritten, as init_params has %r", name, letter)
         return letter in self.init_params or not hasattr(self, name)
@@ -382,7 +388,7 @@ class GaussianHMM(_HMM):
     array([0, 1, 1])
     """
 
-    parameters: ClassVar[dict[str, str]] = {**_HMM.parameters, "m": "means_", "c": "covars_"}
+    _attributes: ClassVar[dict[str, str]] = {**_HMM._attributes, "m": "means_", "c": "covars_"}
     means_: FloatArray
     _covars_: FloatArray  # as many numbers as there are parameters, for each type
 
@@ -406,7 +412,7 @@ class GaussianHMM(_HMM):
         init_params: str = "stmc",
         implementation: str = "log",
     ) -> None:
-        self._set_common(locals())
+        self._keep(locals())
 
     @property
     def covars_(self) -> FloatArray:
@@ -528,7 +534,7 @@ class GaussianHMM(_HMM):
 class _OutcomesHMM(_HMM):
     """Emissions with a probability for each state and outcome."""
 
-    parameters: ClassVar[dict[str, str]] = {**_HMM.parameters, "e": "emissionprob_"}
+    _attributes: ClassVar[dict[str, str]] = {**_HMM._attributes, "e": "emissionprob_"}
     emissionprob_: FloatArray
 
     def _init(self, X: Any, lengths: ArrayLike | None = None) -> None:
@@ -597,7 +603,7 @@ class CategoricalHMM(_OutcomesHMM):
         init_params: str = "ste",
         implementation: str = "log",
     ) -> None:
-        self._set_common(locals())
+        self._keep(locals())
 
     def _check_and_set_n_features(self, X: Any) -> None:
         _check_counts(X, "symbols")
@@ -659,7 +665,7 @@ class MultinomialHMM(_OutcomesHMM):
         init_params: str = "ste",
         implementation: str = "log",
     ) -> None:
-        self._set_common(locals())
+        self._keep(locals())
 
     def _check_and_set_n_features(self, X: Any) -> None:
         super()._check_and_set_n_features(X)
@@ -706,7 +712,7 @@ class PoissonHMM(_HMM):
     array([0, 0, 1, 1])
     """
 
-    parameters: ClassVar[dict[str, str]] = {**_HMM.parameters, "l": "lambdas_"}
+    _attributes: ClassVar[dict[str, str]] = {**_HMM._attributes, "l": "lambdas_"}
     lambdas_: FloatArray
 
     def __init__(
@@ -725,7 +731,7 @@ class PoissonHMM(_HMM):
         init_params: str = "stl",
         implementation: str = "log",
     ) -> None:
-        self._set_common(locals())
+        self._keep(locals())
 
     def _init(self, X: Any, lengths: ArrayLike | None = None) -> None:
         super()._init(X, lengths)
