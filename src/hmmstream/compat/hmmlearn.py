@@ -769,7 +769,7 @@ class PoissonHMM(_HMM):
         return {**self._n_chain_scalars(), "l": self.n_components * self.n_features}
 
 
-# --- helpers --------------------------------------------------------------------------------------------------------
+# --- checks and small formulas ---------------------------------------------------------------------------------------
 
 
 def _values(model: HMM) -> dict[str, FloatArray]:
