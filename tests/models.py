@@ -17,6 +17,7 @@ from hmmstream import (
     Gaussian,
     Independent,
     Masked,
+    Multinomial,
     Poisson,
     Tied,
 )
@@ -53,6 +54,7 @@ FAMILIES = {
     "exponential": Exponential([[0.2], [2.0], [20.0]]),
     "bernoulli": Bernoulli([[0.9, 0.1, 0.8], [0.2, 0.8, 0.5], [0.1, 0.2, 0.1]]),
     "user-rayleigh": ReferenceRayleigh([0.3, 1.5, 6.0]),
+    "multinomial": Multinomial(4, probs=[[0.7, 0.2, 0.1], [0.2, 0.6, 0.2], [0.1, 0.3, 0.6]]),
 }
 
 STRUCTURES = {
@@ -62,7 +64,11 @@ STRUCTURES = {
     "independent": (Independent(), [[0.5, 0.3, 0.2]] * 3),
 }
 
-ALL = list(itertools.product(FAMILIES, STRUCTURES))
+FULL_ONLY = ("multinomial",)  # the other families show what structures do
+ALL = [
+    *itertools.product([name for name in FAMILIES if name not in FULL_ONLY], STRUCTURES),
+    *((name, "full") for name in FULL_ONLY),
+]
 
 
 def make(family: str, structure: str = "full") -> HMM:
@@ -81,6 +87,8 @@ def rough_start(family: str, structure: str = "full") -> HMM:
             start = Gaussian(emission.covariance, means, 2.0 * emission.covars)
         case Categorical():
             start = Categorical(probs=0.5 * emission.probs + 0.5 / emission.n_categories)
+        case Multinomial():
+            start = emission.with_rows(0.5 * emission.probs + 0.5 / emission.n_features)
         case Bernoulli():
             start = Bernoulli(0.5 * emission.probs + 0.25)
         case _:

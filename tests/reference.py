@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
-from hmmstream import HMM, Bernoulli, Categorical, Exponential, Gaussian, Poisson
+from hmmstream import HMM, Bernoulli, Categorical, Exponential, Gaussian, Multinomial, Poisson
 
 RARE = 1e-12  # a symbol, count or answer is never given a smaller probability or rate by the M-step
 EXTINCT = 1e-40  # nor a possible transition
@@ -36,6 +36,8 @@ def covariances(emission: Gaussian) -> np.ndarray:
 
 def factorises(emission) -> bool:
     """Whether the features are independent given the state, so that each can be missing by itself."""
+    if isinstance(emission, Multinomial):
+        return False
     dense = isinstance(emission, Gaussian) and emission.covariance in ("full", "tied")
     return not dense or emission.n_features == 1
 
@@ -53,6 +55,8 @@ def log_density(emission, i: int, y: np.ndarray) -> float:
                 return float(stats.multivariate_normal(emission.means[i, at], cov).logpdf(y[at]))
             case Categorical():
                 return float(np.log(emission.probs[i, int(y[0])]))
+            case Multinomial():
+                return float(stats.multinomial(int(y.sum()), emission.probs[i]).logpmf(y))
             case Poisson():
                 return float(stats.poisson(emission.rates[i, at]).logpmf(y[at]).sum())
             case Exponential():
@@ -81,6 +85,8 @@ def statistic(emission, i: int, y: np.ndarray) -> np.ndarray:
         case Categorical():
             hot = emission.probs[i] if missing[0] else np.eye(emission.n_categories)[int(y[0])]
             return np.concatenate([[1.0], hot])
+        case Multinomial():
+            return np.concatenate([[1.0], emission.probs[i] if missing.any() else y])
         case Poisson():
             return np.concatenate([[1.0], np.where(missing, emission.rates[i], y)])
         case Exponential():
@@ -98,6 +104,9 @@ def m_step(emission, S: np.ndarray):
         case Categorical():
             probs = np.maximum(mean, RARE)
             return Categorical(probs=probs / probs.sum(axis=1, keepdims=True))
+        case Multinomial():
+            probs = np.maximum(S[:, 1:] / S[:, 1:].sum(axis=1, keepdims=True), RARE)
+            return Multinomial(emission.n_trials, probs / probs.sum(axis=1, keepdims=True))
         case Poisson():
             return Poisson(np.maximum(mean, RARE))
         case Exponential():
@@ -488,6 +497,8 @@ def log_density_gradient(emission, i: int, y: np.ndarray) -> np.ndarray:
                 if missing[0]
                 else np.eye(emission.n_categories)[int(y[0])] / emission.probs[i]
             )
+        case Multinomial():
+            return np.where(missing, 0.0, y / emission.probs[i])
         case Poisson():
             return np.where(missing, 0.0, y / emission.rates[i] - 1)
         case Exponential():

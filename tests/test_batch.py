@@ -224,7 +224,7 @@ def test_no_record_breaks_batch_em(family):
         X = models.make(family).sample(n, seed)[0].astype(float)
         if family.startswith("gaussian"):
             X = [X, np.round(X), X * 10.0 ** rng.integers(-6, 7, X.shape[1]), X + 1e6, X * 0.0, X**9][rng.integers(6)]
-        elif family in ("poisson", "exponential", "user-rayleigh"):
+        elif family in ("poisson", "exponential", "multinomial", "user-rayleigh"):
             X = [X, np.ceil(X), X * 1000.0, X * 0.0 + 1.0][rng.integers(4)]
         X[rng.random(X.shape) < rng.choice([0.0, 0.3])] = np.nan
         lengths = None

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import reference
 
-from hmmstream import HMM, Categorical, Gaussian, Masked, Poisson, inference
+from hmmstream import HMM, BatchHMM, Categorical, Gaussian, Masked, Poisson, inference
 
 TOLERANCE = 1e-10
 
@@ -254,3 +254,17 @@ def test_forecasts_refuse_what_is_no_horizon_or_no_distribution():
     with pytest.raises(ValueError, match="3 probabilities that sum to 1"):
         hmm.forecast(2, [0.5, 0.5])
     np.testing.assert_allclose(hmm.forecast(1).states[0], hmm.startprob @ hmm.transmat)
+
+
+def test_rows_of_a_multinomial_may_have_different_numbers_of_trials():
+    hmm = models.make("multinomial")
+    rng = np.random.default_rng(8)
+    X = rng.multinomial(rng.integers(0, 40, 300), hmm.emission.probs[hmm.sample(300, 9)[1]]).astype(float)
+    X[::20, 1] = np.nan
+    assert len(np.unique(X[~np.isnan(X).any(axis=1)].sum(axis=1))) > 30
+    assert hmm.log_likelihood(X) == pytest.approx(reference.infer(hmm, X).log_likelihood, rel=1e-10)
+    fitted = BatchHMM(3, "multinomial", n_iter=200, random_state=0).fit(X).model_
+    np.testing.assert_allclose(np.sort(fitted.emission.probs.max(axis=1)), [0.6, 0.6, 0.7], atol=0.06)
+    assert fitted.emission.n_trials == round(np.nanmean(X.sum(axis=1)))
+    np.testing.assert_array_equal(fitted.sample(50, 0)[0].sum(axis=1), fitted.emission.n_trials)
+    np.testing.assert_allclose(fitted.forecast(5).mean.sum(axis=1), fitted.emission.n_trials)

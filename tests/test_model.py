@@ -7,7 +7,7 @@ import models
 import numpy as np
 import pytest
 
-from hmmstream import HMM, Bernoulli, Categorical, Exponential, Gaussian, Masked, Poisson
+from hmmstream import HMM, Bernoulli, Categorical, Exponential, Gaussian, Masked, Multinomial, Poisson
 
 TWO = Gaussian("diag", means=[0, 1], covars=[1, 1])
 
@@ -82,6 +82,7 @@ def test_samples_have_the_shape_and_moments_of_the_model(family, structure):
         Exponential: lambda e: 1 / e.rates,
         Bernoulli: lambda e: e.probs,
         Categorical: lambda e: (e.probs @ np.arange(e.n_categories))[:, None],
+        Multinomial: lambda e: e.n_trials * e.probs,
         models.ReferenceRayleigh: lambda e: e.scales * np.sqrt(np.pi / 2),
     }[type(hmm.emission)](hmm.emission)
     for i in range(3):
@@ -128,6 +129,9 @@ def test_a_state_of_probability_zero_is_never_sampled():
         (lambda: Categorical(), "n_categories must be"),
         (lambda: Categorical(3, [[0.5, 0.5]]), "2 columns, but n_categories is 3"),
         (lambda: Categorical(probs=[[0.5, 0.4]]), "sum to 1"),
+        (lambda: Multinomial(probs=[[0.5, 0.4]]), "sum to 1"),
+        (lambda: Multinomial(probs=[0.5, 0.5]), "must have shape"),
+        (lambda: Multinomial([[0.5, 0.5]]), "n_trials must be a positive integer"),
     ],
 )
 def test_values_outside_their_range_are_refused(make, message):

@@ -12,6 +12,7 @@ from hmmstream.emissions import (
     Exponential,
     Gaussian,
     IndependentFeatures,
+    Multinomial,
     Poisson,
 )
 from hmmstream.model import HMM, Forecast
@@ -42,6 +43,7 @@ __all__ = [
     "IndependentFeatures",
     "Learner",
     "Masked",
+    "Multinomial",
     "OnlineHMM",
     "Poisson",
     "Polyak",

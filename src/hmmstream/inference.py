@@ -113,7 +113,7 @@ class Pass:
         with np.errstate(divide="ignore"):
             self.log_startprob, self.log_transmat = np.log(self.startprob), np.log(self.transmat)
         # With positive probabilities a state that has become improbable is always soon reached again from others
-        smallest = self.transmat[self.transmat > 0.0].min()
+        smallest = self.transmat.min(where=self.transmat > 0.0, initial=1.0)
         self.vanished = VANISHED / smallest if self.transmat.min() < RARELY_LEFT else 0.0
         self.block = max(1, min(n_rows, BLOCK_SIZE // max(m, width)))
         self.log_g, self.g, self.filter, self.log_scale = memory.block(self.block, m)

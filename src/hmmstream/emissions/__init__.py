@@ -6,6 +6,7 @@ from hmmstream.emissions.bernoulli import Bernoulli
 from hmmstream.emissions.categorical import Categorical
 from hmmstream.emissions.exponential import Exponential
 from hmmstream.emissions.gaussian import Gaussian
+from hmmstream.emissions.multinomial import Multinomial
 from hmmstream.emissions.poisson import Poisson
 
 FAMILIES: dict[str, type[Emission]] = {
@@ -13,6 +14,7 @@ FAMILIES: dict[str, type[Emission]] = {
     "categorical": Categorical,
     "exponential": Exponential,
     "gaussian": Gaussian,
+    "multinomial": Multinomial,
     "poisson": Poisson,
 }
 
@@ -34,6 +36,7 @@ __all__ = [
     "Exponential",
     "Gaussian",
     "IndependentFeatures",
+    "Multinomial",
     "Poisson",
     "specification",
 ]
