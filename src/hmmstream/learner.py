@@ -134,8 +134,8 @@ class Learner:
         state.alive[:] = 1.0
         state.transmat[:] = self.start.transmat
         state.theta[:] = self.start.emission.theta()
-        state.clock[MEMORY] = self.step.memory if isinstance(self.step, Schedule) else math.inf
         if self.prior is not None:
+            state.clock[MEMORY] = self.step.memory if isinstance(self.step, Schedule) else math.inf
             state.prior[:] = self.prior.statistic(self.start, state.theta)
 
     # --- learning ---------------------------------------------------------------------------------------------------
