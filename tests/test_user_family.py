@@ -29,7 +29,7 @@ class LogNormal(IndependentFeatures):
         z = log(y) - theta[0]
         return -log(y) - 0.5 * log(2.0 * pi * theta[1]) - 0.5 * z * z / theta[1]
 
-    def feature_statistic(self, y, s):
+    def feature_statistic(self, theta, y, s):
         s[0] = log(y)
         s[1] = log(y) ** 2
 
@@ -68,7 +68,7 @@ class Erlang(Exponential):
 class Cubic(Exponential):
     """Its statistic overflows."""
 
-    def feature_statistic(self, y, s):
+    def feature_statistic(self, theta, y, s):
         s[0] = y * y * y
 
 

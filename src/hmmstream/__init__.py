@@ -10,9 +10,14 @@ from hmmstream.emissions import (
     Categorical,
     Emission,
     Exponential,
+    Gamma,
     Gaussian,
+    Geometric,
     IndependentFeatures,
+    LogNormal,
+    NegativeBinomial,
     Poisson,
+    VonMises,
 )
 from hmmstream.model import HMM, Forecast
 from hmmstream.schedule import Constant, Harmonic, Power, TwoPhase
@@ -35,12 +40,16 @@ __all__ = [
     "Exponential",
     "Forecast",
     "Full",
+    "Gamma",
     "Gaussian",
+    "Geometric",
     "Harmonic",
     "Independent",
     "IndependentFeatures",
     "Learner",
+    "LogNormal",
     "Masked",
+    "NegativeBinomial",
     "OnlineHMM",
     "Poisson",
     "Polyak",
@@ -49,6 +58,7 @@ __all__ = [
     "Tied",
     "Transition",
     "TwoPhase",
+    "VonMises",
 ]
 
 # numba and scikit-learn take longer to import than all else together: they come with what needs them.

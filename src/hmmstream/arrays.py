@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 BLOCK_ROWS = 2**16
 
+BoolArray: TypeAlias = NDArray[np.bool_]
 FloatArray: TypeAlias = NDArray[np.float64]
 IntArray: TypeAlias = NDArray[np.int64]
 
