@@ -10,7 +10,7 @@ from numba import typeof
 from hmmstream import HMM, Exponential, Gaussian, IndependentFeatures, Learner
 
 
-class LogNormal(IndependentFeatures):
+class UserLogNormal(IndependentFeatures):
     """Two parameters and two statistics a feature."""
 
     value_names = ("locations", "variances")
@@ -78,10 +78,10 @@ def chain(emission):
 
 def test_several_parameters_and_statistics():
     """A log-normal family on data is a Gaussian family on their logarithms."""
-    world = chain(LogNormal([[0.0, 1.0], [2.0, 0.0]], [[0.5, 0.3], [0.2, 0.4]]))
+    world = chain(UserLogNormal([[0.0, 1.0], [2.0, 0.0]], [[0.5, 0.3], [0.2, 0.4]]))
     X = world.sample(500, 1)[0]
     X[10:20, 0] = np.nan
-    user = Learner(chain(LogNormal([[0.3, 0.8], [1.5, 0.3]], np.ones((2, 2)))))
+    user = Learner(chain(UserLogNormal([[0.3, 0.8], [1.5, 0.3]], np.ones((2, 2)))))
     gauss = Learner(chain(Gaussian("diag", means=[[0.3, 0.8], [1.5, 0.3]], covars=np.ones((2, 2)))))
     user.learn(X)
     gauss.learn(np.log(X))

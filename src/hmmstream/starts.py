@@ -120,7 +120,8 @@ def estimate(emission: Emission, labels: IntArray, X: FloatArray) -> Emission:
         return emission
     rows = rows[:: max(1, len(rows) // SAMPLE)]
     X, labels = X[rows], labels[rows]
-    overall = np.nansum(X, axis=0) / np.maximum((~np.isnan(X)).sum(axis=0), 1)
+    n_seen = (~np.isnan(X)).sum(axis=0)
+    overall = np.where(n_seen > 0, np.nansum(X, axis=0) / np.maximum(n_seen, 1), np.nan)  # never seen: missing
     theta = emission.theta()
     emission.limit(X, theta)
     S = np.zeros((emission.n_components, emission.n_statistics))

@@ -77,7 +77,7 @@ class LogNormal(IndependentFeatures):
 
     def feature_maximize(self, s: FloatArray, overall: FloatArray, theta: FloatArray) -> None:
         spread = overall[1] - overall[0] * overall[0]
-        floor = max(RELATIVE_FLOOR * spread, ROUNDING * (1.0 + overall[1]))
+        floor = max(RELATIVE_FLOOR * spread, ROUNDING * (1.0 + abs(overall[1])))
         theta[0] = s[0]
         theta[1] = max(s[1] - s[0] * s[0], floor)
 

@@ -17,8 +17,8 @@ from hmmstream.emissions.base import RARE, IndependentFeatures
 from hmmstream.emissions.special import (
     digamma,
     inverse_log_minus_digamma,
-    log_minus_digamma,
     log_ratio,
+    polygamma,
     stirling_remainder,
 )
 
@@ -115,14 +115,16 @@ class NegativeBinomial(IndependentFeatures):
         return value >= 0.0 and value == np.floor(value)
 
     def feature_log_density(self, theta: FloatArray, y: float) -> float:
-        # As in Gamma, no difference of large numbers is taken: a large shape or count loses no digits
+        # Stirling's formula is taken out, and what is left is free of differences of large numbers: large shapes and
+        # counts lose no digits
         shape, mean = theta[0], theta[1]
         if y == 0.0:
             return -shape * log1p(mean / shape)
         excess = y - mean
-        together = (y + shape) * log_ratio(y + shape, mean + shape, excess) - y * log_ratio(y, mean, excess)
-        remainders = stirling_remainder(y + shape) - stirling_remainder(shape) - stirling_remainder(y)
-        return together + remainders - 0.5 * log(2.0 * pi * y * (1.0 + y / shape))
+        deviance = shape * log_ratio(mean + shape, y + shape, -excess)
+        deviance += y * log_ratio(y * (mean + shape), mean * (y + shape), shape * excess)
+        remainder = stirling_remainder(y + shape) - stirling_remainder(shape) - stirling_remainder(y)
+        return remainder - deviance - 0.5 * log(2.0 * pi * y * (1.0 + y / shape))
 
     def feature_statistic(self, theta: FloatArray, y: float, s: FloatArray) -> None:
         # The count, and if the shape is learned, what is expected of the rate λ behind it, and of log λ
@@ -136,7 +138,7 @@ class NegativeBinomial(IndependentFeatures):
         s[0] = theta[1]
         if self.learn_shape:
             s[1] = theta[1]
-            s[2] = log(theta[1]) - log_minus_digamma(theta[0])
+            s[2] = log(theta[1]) - polygamma(theta[0])[0]
 
     def feature_maximize(self, s: FloatArray, overall: FloatArray, theta: FloatArray) -> None:
         # First the shape that makes the rates λ most likely, with whatever mean. Then the mean that makes the counts
@@ -151,5 +153,5 @@ class NegativeBinomial(IndependentFeatures):
         excess = s[0] - weight * mean
         gradient[0] = 0.0
         if self.learn_shape:
-            gradient[0] = s[2] + weight * (log_minus_digamma(shape) - log(mean)) - excess / (shape + mean)
+            gradient[0] = s[2] + weight * (polygamma(shape)[0] - log(mean)) - excess / (shape + mean)
         gradient[1] = excess * shape / (mean * (shape + mean))

@@ -38,37 +38,30 @@ def stirling_remainder(x: float) -> float:
 
 
 @compilable
-def log_minus_digamma(x: float) -> float:
-    """log x - ψ(x), for x > 0. It falls from infinity to 0, between 1/x and 1/(2x)."""
-    total = 0.0
+def polygamma(x: float) -> tuple[float, float]:
+    """log x - ψ(x) and ψ'(x), for x > 0, with ψ the derivative of log Γ. The first falls from 1/x to 1/(2x)."""
+    first, second = 0.0, 0.0
     at = x
     while at < FAR:
-        total += 1.0 / at
+        inverse = 1.0 / at
+        first += inverse
+        second += inverse * inverse
         at += 1.0
     if at > x:
-        total -= log(at / x)
-    z = 1.0 / (at * at)
+        first -= log(at / x)
+    inverse = 1.0 / at
+    z = inverse * inverse
     series = z * (1 / 132 - z * (691 / 32760 - z / 12))
-    return total + 0.5 / at + z * (1 / 12 - z * (1 / 120 - z * (1 / 252 - z * (1 / 240 - series))))
+    first += 0.5 * inverse + z * (1 / 12 - z * (1 / 120 - z * (1 / 252 - z * (1 / 240 - series))))
+    series = z * (5 / 66 - z * (691 / 2730 - z * 7 / 6))
+    second += 0.5 * z + inverse * (1.0 + z * (1 / 6 - z * (1 / 30 - z * (1 / 42 - z * (1 / 30 - series)))))
+    return first, second
 
 
 @compilable
 def digamma(x: float) -> float:
     """ψ(x), the derivative of log Γ(x), for x > 0."""
-    return log(x) - log_minus_digamma(x)
-
-
-@compilable
-def trigamma(x: float) -> float:
-    """The derivative of ψ(x), for x > 0."""
-    total = 0.0
-    at = x
-    while at < FAR:
-        total += 1.0 / (at * at)
-        at += 1.0
-    z = 1.0 / (at * at)
-    series = z * (5 / 66 - z * (691 / 2730 - z * 7 / 6))
-    return total + 0.5 * z + (1.0 + z * (1 / 6 - z * (1 / 30 - z * (1 / 42 - z * (1 / 30 - series))))) / at
+    return log(x) - polygamma(x)[0]
 
 
 @compilable
@@ -79,8 +72,8 @@ def inverse_log_minus_digamma(c: float) -> float:
     """
     x = (3.0 - c + sqrt((c - 3.0) * (c - 3.0) + 24.0 * c)) / (12.0 * c)
     for _ in range(NEWTON_STEPS):
-        value = log_minus_digamma(x)
-        x += value * (1.0 - value / c) / (1.0 / x - trigamma(x))
+        value, trigamma = polygamma(x)
+        x -= value * (1.0 - value / c) / (trigamma - 1.0 / x)
     return x
 
 
@@ -93,23 +86,24 @@ def bessel(x: float) -> tuple[float, float, float]:
 
     By the power series, and far out by the asymptotic one. All terms of both are positive.
     """
-    term, zeroth, rest = 1.0, 1.0, 0.0
-    k = 1.0
+    term, zeroth, first, k = 1.0, 1.0, 0.0, 1.0
     if x < BESSEL_FAR:
-        first = 1.0
         while term > NEGLIGIBLE * zeroth:
-            term *= 0.25 * x * x / (k * k)
+            inverse = 1.0 / k
+            first += term * inverse
+            term *= 0.25 * x * x * inverse * inverse
             zeroth += term
-            first += term / (k + 1.0)
             k += 1.0
         ratio = 0.5 * x * first / zeroth
         return log(zeroth) - x, ratio, 1.0 - ratio
     while term > NEGLIGIBLE:
-        term *= (2.0 * k - 1.0) * (2.0 * k - 1.0) / (8.0 * k * x)
+        odd = 2.0 * k - 1.0
+        term *= odd * odd / (8.0 * k * x)
         zeroth += term
-        rest += term * 4.0 * k / (2.0 * k - 1.0)
+        first += term * 4.0 * k / odd  # of the difference of I₀ and I₁
         k += 1.0
-    return log(zeroth) - 0.5 * log(2.0 * pi * x), 1.0 - rest / zeroth, rest / zeroth
+    rest = first / zeroth
+    return log(zeroth) - 0.5 * log(2.0 * pi * x), 1.0 - rest, rest
 
 
 @compilable
@@ -124,5 +118,6 @@ def inverse_bessel_ratio(ratio: float) -> float:
     for _ in range(NEWTON_STEPS):
         _, value, rest = bessel(x)
         slope = rest * (1.0 + value) - value / x
-        x -= rest * (value - ratio) / ((1.0 - ratio) * slope)
+        gap = value - ratio if ratio < 0.5 else (1.0 - ratio) - rest
+        x -= rest * gap / ((1.0 - ratio) * slope)
     return x
