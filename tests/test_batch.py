@@ -220,11 +220,11 @@ def test_a_stationary_start_of_a_left_right_chain_and_of_one_with_zeros():
 
 @pytest.mark.parametrize("family", sorted(models.FAMILIES))
 def test_no_record_breaks_batch_em(family):
-    """30 records for each family: few rows, rounded, constant, scaled or far-off values, gaps, short sequences."""
+    """20 or 30 records for each family: few rows, rounded, constant, scaled or far-off values, gaps, short sequences."""
     emission = type(models.FAMILIES[family])(*models.FAMILIES[family].specification)
     structures = {"full": "full", "independent": "independent", "masked": Masked.left_right(3)}
     structures["tied"] = models.STRUCTURES["tied"][0]
-    for seed in range(30):
+    for seed in range(30 if family in models.CROSSED else 20):
         rng = np.random.default_rng(seed)
         n = int(rng.choice([1, 2, 5, 20, 100]))
         X = models.make(family).sample(n, seed)[0].astype(float)
@@ -241,7 +241,7 @@ def test_no_record_breaks_batch_em(family):
         settings = {"start": str(rng.choice(STARTS)), "method": str(rng.choice(METHODS))}
         transition = structures[str(rng.choice(list(structures)))]
         if family not in models.CROSSED:
-            transition, settings["method"] = "full", METHODS[0]
+            transition, settings = "full", {}
         hmm = BatchHMM(3, emission, transition=transition, n_iter=15, random_state=0, **settings)
         hmm.fit(X, lengths=lengths)
         assert np.isfinite(models.values(hmm.model_)).all(), seed
