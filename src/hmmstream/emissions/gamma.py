@@ -15,7 +15,7 @@ from hmmstream.emissions.special import digamma, inverse_log_minus_digamma, log_
 # Shapes that data can ask for. The largest is a standard deviation of 1e-5 of the mean: a state with less has collapsed
 # onto a point. The smallest is beyond what values from 1e-300 to 1e150 can ask for.
 SMALLEST_SHAPE, LARGEST_SHAPE = 1e-5, 1e10
-SMALLEST_MEAN = 1e-250
+SMALLEST_MEAN = 1e-290  # the rate of the largest shape is finite
 
 
 class Gamma(IndependentFeatures):
@@ -57,8 +57,9 @@ class Gamma(IndependentFeatures):
         return np.log(X)
 
     def is_limited(self, theta: FloatArray) -> bool:
-        shapes = theta[:, ::2]
-        return bool((shapes >= 1e-3 * LARGEST_SHAPE).any())  # up there, rounding errors move it to and fro
+        shapes, rates = theta[:, ::2], theta[:, 1::2]
+        collapsed = shapes >= 1e-3 * LARGEST_SHAPE  # up there, rounding errors move them to and fro
+        return bool((collapsed | (shapes / rates <= 1.001 * SMALLEST_MEAN)).any())
 
     def accepts(self, value: float) -> bool:
         return value > 0.0

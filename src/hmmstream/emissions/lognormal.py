@@ -58,7 +58,7 @@ class LogNormal(IndependentFeatures):
         spread = variances.max(axis=0) + np.ptp(means, axis=0) ** 2
         square = (means**2 + variances).max(axis=0)
         floor = np.maximum(RELATIVE_FLOOR * spread, ROUNDING * (1.0 + square))
-        return bool((variances <= 1e3 * floor).any())  # down there, rounding errors move it to and fro
+        return bool((variances <= 1e3 * floor).any())  # down there, rounding errors move them to and fro
 
     def accepts(self, value: float) -> bool:
         return value > 0.0

@@ -69,7 +69,8 @@ class VonMises(IndependentFeatures):
 
     def is_limited(self, theta: FloatArray) -> bool:
         concentrations = theta[:, 1::2]
-        return bool((concentrations >= 1e-3 * LARGEST_CONCENTRATION).any())  # up there, rounding errors rule
+        collapsed = concentrations >= 1e-3 * LARGEST_CONCENTRATION  # up there, rounding errors move them to and fro
+        return bool(collapsed.any())
 
     def feature_log_density(self, theta: FloatArray, y: float) -> float:
         # The statistic knows y up to whole turns only: so must the density, to the last digit
