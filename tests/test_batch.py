@@ -220,7 +220,7 @@ def test_a_stationary_start_of_a_left_right_chain_and_of_one_with_zeros():
 
 @pytest.mark.parametrize("family", sorted(models.FAMILIES))
 def test_no_record_breaks_batch_em(family):
-    """20 or 30 records for each family: few rows, rounded, constant, scaled or far-off values, gaps, short sequences."""
+    """20 or 30 records a family: few rows, rounded, constant, scaled or far-off values, gaps, short sequences."""
     emission = type(models.FAMILIES[family])(*models.FAMILIES[family].specification)
     structures = {"full": "full", "independent": "independent", "masked": Masked.left_right(3)}
     structures["tied"] = models.STRUCTURES["tied"][0]
