@@ -168,6 +168,7 @@ def test_states_that_collapse_are_stopped_without_an_error():
     gaps[::4] = np.nan
     for family in ("gamma", "lognormal", "von-mises"):
         for X in (values, gaps, values[:15:5], np.append(values, rng.gamma(1.0, size=40))):
+            X = np.tile(X[:, np.newaxis], models.FAMILIES[family].n_features)
             hmm = BatchHMM(3, family.replace("-", "_"), n_iter=60, random_state=0).fit(X)
             assert np.isfinite(models.values(hmm.model_)).all()
             assert np.diff(hmm.history_).min(initial=0.0) >= -1e-10 * (abs(hmm.history_).max() + len(X))
