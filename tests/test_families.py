@@ -208,7 +208,8 @@ def test_a_shape_given_as_one_number_is_that_of_all_states():
 def test_a_specification_agrees_with_a_start_of_the_same_shape_only():
     start = models.make("negative-binomial-fixed")
     X = start.sample(50, 0)[0]
-    BatchHMM(3, NegativeBinomial(2.0, learn_shape=False), init=start, n_iter=1).fit(X)
+    for same in (start, models.rough_start("negative-binomial-fixed")):  # given as one number, and one by one
+        BatchHMM(3, NegativeBinomial(2.0, learn_shape=False), init=same, n_iter=1).fit(X)
     for other in (NegativeBinomial(3.0, learn_shape=False), NegativeBinomial()):
         with pytest.raises(ValueError, match="but init has"):
             BatchHMM(3, other, init=start, n_iter=1).fit(X)

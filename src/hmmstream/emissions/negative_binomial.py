@@ -77,7 +77,8 @@ class NegativeBinomial(IndependentFeatures):
     def specification(self) -> tuple[Any, ...]:
         if self.learn_shape:
             return ()
-        return (self.shapes.tolist() if self.common_shape is None else self.common_shape, None, False)
+        kept = np.unique(self.shapes) if self.has_values else [self.common_shape]
+        return (kept[0] if len(kept) == 1 else self.shapes.tolist(), None, False)
 
     def sized(self, n_components: int, n_features: int) -> Self:
         shape = 1.0 if self.common_shape is None else self.common_shape
