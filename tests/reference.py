@@ -10,9 +10,22 @@ import itertools
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
+from scipy import optimize, special, stats
 
-from hmmstream import HMM, Bernoulli, Categorical, Exponential, Gaussian, Multinomial, Poisson
+from hmmstream import (
+    HMM,
+    Bernoulli,
+    Categorical,
+    Exponential,
+    Gamma,
+    Gaussian,
+    Geometric,
+    LogNormal,
+    Multinomial,
+    NegativeBinomial,
+    Poisson,
+    VonMises,
+)
 
 RARE = 1e-12  # a symbol, count or answer is never given a smaller probability or rate by the M-step
 EXTINCT = 1e-40  # nor a possible transition
@@ -63,6 +76,18 @@ def log_density(emission, i: int, y: np.ndarray) -> float:
                 return float(stats.expon(scale=1 / emission.rates[i, at]).logpdf(y[at]).sum())
             case Bernoulli():
                 return float(stats.bernoulli(emission.probs[i, at]).logpmf(y[at].astype(int)).sum())
+            case Geometric():
+                return float(stats.geom.logpmf(y[at], emission.probs[i, at]).sum())
+            case NegativeBinomial():
+                r, mean = emission.shapes[i, at], emission.means[i, at]
+                return float(stats.nbinom.logpmf(y[at], r, r / (r + mean)).sum())
+            case Gamma():
+                return float(stats.gamma.logpdf(y[at], emission.shapes[i, at], scale=1 / emission.rates[i, at]).sum())
+            case LogNormal():
+                s, scale = np.sqrt(emission.variances[i, at]), np.exp(emission.means[i, at])
+                return float(stats.lognorm.logpdf(y[at], s, scale=scale).sum())
+            case VonMises():
+                return float(stats.vonmises.logpdf(y[at], emission.concentrations[i, at], emission.means[i, at]).sum())
     return emission.reference_log_density(i, y)
 
 
@@ -70,6 +95,15 @@ def second_moments(emission: Gaussian, square: np.ndarray) -> np.ndarray:
     """The components of a matrix of second moments that belong to the statistic."""
     d = len(square)
     return square[np.tril_indices(d)] if not factorises(emission) else np.diag(square)
+
+
+def side_by_side(*columns: np.ndarray) -> np.ndarray:
+    """Numbers of each feature, those of one feature next to each other."""
+    return np.stack(columns, axis=-1).reshape(*columns[0].shape[:-1], -1)
+
+
+def bessel_ratio(kappa):
+    return special.i1e(kappa) / special.i0e(kappa)
 
 
 def statistic(emission, i: int, y: np.ndarray) -> np.ndarray:
@@ -93,7 +127,45 @@ def statistic(emission, i: int, y: np.ndarray) -> np.ndarray:
             return np.concatenate([[1.0], np.where(missing, 1 / emission.rates[i], y)])
         case Bernoulli():
             return np.concatenate([[1.0], np.where(missing, emission.probs[i], y)])
+        case Geometric():
+            return np.concatenate([[1.0], np.where(missing, 1 / emission.probs[i], y)])
+        case NegativeBinomial():
+            r, mean = emission.shapes[i], emission.means[i]
+            count = np.where(missing, mean, y)
+            if not emission.learn_shape:
+                return np.concatenate([[1.0], count])
+            beta = r / mean  # the rate λ behind a count is Gamma(r, β), and Gamma(r + y, β + 1) given the count
+            rate = np.where(missing, r / beta, (r + count) / (beta + 1))
+            log_rate = np.where(missing, special.psi(r) - np.log(beta), special.psi(r + count) - np.log(beta + 1))
+            return np.concatenate([[1.0], side_by_side(count, rate, log_rate)])
+        case Gamma():
+            a, b = emission.shapes[i], emission.rates[i]
+            log_y = np.log(np.where(missing, 1.0, y))
+            log_y = np.where(missing, special.psi(a) - np.log(b), log_y)
+            return np.concatenate([[1.0], side_by_side(np.where(missing, a / b, y), log_y)])
+        case LogNormal():
+            mean = np.where(missing, emission.means[i], np.log(y))
+            square = mean**2 + np.where(missing, emission.variances[i], 0.0)
+            return np.concatenate([[1.0], side_by_side(mean, square)])
+        case VonMises():
+            angle = np.where(missing, emission.means[i], y)
+            length = np.where(missing, bessel_ratio(emission.concentrations[i]), 1.0)
+            return np.concatenate([[1.0], side_by_side(length * np.cos(angle), length * np.sin(angle))])
     return emission.reference_statistic(i, y)
+
+
+def solved(function, values: np.ndarray) -> np.ndarray:
+    """For each of the values the positive x with function(x) = value."""
+
+    def root(value):
+        u = optimize.brentq(lambda u: function(np.exp(u)) - value, -20.0, 20.0, xtol=1e-15, rtol=1e-15)
+        return np.exp(u)
+
+    return np.vectorize(root)(values)
+
+
+def gamma_shapes(mean: np.ndarray, mean_log: np.ndarray) -> np.ndarray:
+    return solved(lambda a: np.log(a) - special.psi(a), np.log(mean) - mean_log)
 
 
 def m_step(emission, S: np.ndarray):
@@ -113,6 +185,23 @@ def m_step(emission, S: np.ndarray):
             return Exponential(1 / mean)
         case Bernoulli():
             return Bernoulli(np.clip(mean, RARE, 1 - RARE))
+        case Geometric():
+            return Geometric(1 / mean)
+        case NegativeBinomial(learn_shape=False):
+            return NegativeBinomial(emission.shapes, np.maximum(mean, RARE), learn_shape=False)
+        case NegativeBinomial():
+            count, rate, log_rate = mean.reshape(m, d, 3).transpose(2, 0, 1)
+            return NegativeBinomial(gamma_shapes(rate, log_rate), np.maximum(count, RARE))
+        case Gamma():
+            amount, log_amount = mean.reshape(m, d, 2).transpose(2, 0, 1)
+            shapes = gamma_shapes(amount, log_amount)
+            return Gamma(shapes, shapes / amount)
+        case LogNormal():
+            first, second = mean.reshape(m, d, 2).transpose(2, 0, 1)
+            return LogNormal(first, second - first**2)
+        case VonMises():
+            resultant = mean.reshape(m, d, 2) @ [1, 1j]
+            return VonMises(np.angle(resultant), solved(bessel_ratio, abs(resultant)))
         case Gaussian():
             mu = mean[:, :d]
             if factorises(emission):
@@ -506,6 +595,25 @@ def log_density_gradient(emission, i: int, y: np.ndarray) -> np.ndarray:
         case Bernoulli():
             p = emission.probs[i]
             return np.where(missing, 0.0, np.where(y == 1, 1 / p, -1 / (1 - p)))
+        case Geometric():
+            p = emission.probs[i]
+            return np.where(missing, 0.0, 1 / p - (y - 1) / (1 - p))
+        case NegativeBinomial():
+            r, mean = emission.shapes[i], emission.means[i]
+            by_shape = special.psi(r + y) - special.psi(r) + np.log(r / (r + mean)) + (mean - y) / (r + mean)
+            gradient = side_by_side(by_shape, y / mean - (r + y) / (r + mean))
+            return np.where(np.repeat(missing, 2), 0.0, gradient)
+        case Gamma():
+            a, b = emission.shapes[i], emission.rates[i]
+            gradient = side_by_side(np.log(b * np.where(missing, 1.0, y)) - special.psi(a), a / b - y)
+            return np.where(np.repeat(missing, 2), 0.0, gradient)
+        case LogNormal():
+            z, v = np.log(y) - emission.means[i], emission.variances[i]
+            return np.where(np.repeat(missing, 2), 0.0, side_by_side(z / v, (z**2 / v - 1) / (2 * v)))
+        case VonMises():
+            z, kappa = y - emission.means[i], emission.concentrations[i]
+            gradient = side_by_side(kappa * np.sin(z), np.cos(z) - bessel_ratio(kappa))
+            return np.where(np.repeat(missing, 2), 0.0, gradient)
     return emission.reference_gradient(i, y)
 
 

@@ -152,7 +152,7 @@ def test_rho_and_tau_give_the_same_estimates_for_categorical_data():
     np.testing.assert_allclose(models.values(learner.last_model), models.values(expected), rtol=TOLERANCE)
 
 
-@pytest.mark.parametrize("family", sorted(models.FAMILIES))
+@pytest.mark.parametrize("family", sorted(models.CROSSED))
 def test_independent_states_reproduce_online_em_for_mixtures(family):
     X = models.make(family, "independent").sample(600, 11)[0]
     start = models.rough_start(family, "independent")

@@ -199,6 +199,26 @@ def test_bad_records_are_refused_with_row_and_column(method):
         getattr(hmm, method)(np.zeros((10, 3)), lengths=[4, 5])
 
 
+@pytest.mark.parametrize(
+    ("family", "bad", "why"),
+    [
+        ("geometric", 0, "Geometric expects a number of trials: 1, 2, 3, …"),
+        ("geometric", 1.5, "Geometric expects a number of trials: 1, 2, 3, …"),
+        ("negative-binomial", -1, "NegativeBinomial expects a count"),
+        ("negative-binomial-fixed", 0.5, "NegativeBinomial expects a count"),
+        ("gamma", 0, "Gamma expects a positive number"),
+        ("lognormal", 0, "LogNormal expects a positive number"),
+        ("von-mises", np.inf, "VonMises expects an angle in radians, finite"),
+    ],
+)
+def test_values_that_cannot_occur_are_refused(family, bad, why):
+    hmm = models.make(family)
+    X = hmm.sample(10, 0)[0].astype(float)
+    X[7, -1] = bad
+    with pytest.raises(ValueError, match=why):
+        hmm.log_likelihood(X)
+
+
 # --- the chain by itself --------------------------------------------------------------------------------------------
 
 
@@ -241,6 +261,8 @@ def test_forecasts_agree_with_simulation(family, structure):
         y = hmm.emission.sample(states, rng).astype(float)
         if family == "categorical":
             y = (y == np.arange(4)).astype(float)
+        if family == "von-mises":
+            y = np.hstack([np.cos(y), np.sin(y)])
         centred = y - forecast.mean[h]
         assert (abs(centred.mean(axis=0)) < 5 * np.sqrt(forecast.variance[h] / size)).all()
         noise = (centred**2).std(axis=0) / np.sqrt(size)

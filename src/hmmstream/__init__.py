@@ -10,10 +10,15 @@ from hmmstream.emissions import (
     Categorical,
     Emission,
     Exponential,
+    Gamma,
     Gaussian,
+    Geometric,
     IndependentFeatures,
+    LogNormal,
     Multinomial,
+    NegativeBinomial,
     Poisson,
+    VonMises,
 )
 from hmmstream.model import HMM, Forecast
 from hmmstream.priors import Prior
@@ -37,13 +42,17 @@ __all__ = [
     "Exponential",
     "Forecast",
     "Full",
+    "Gamma",
     "Gaussian",
+    "Geometric",
     "Harmonic",
     "Independent",
     "IndependentFeatures",
     "Learner",
+    "LogNormal",
     "Masked",
     "Multinomial",
+    "NegativeBinomial",
     "OnlineHMM",
     "Poisson",
     "Polyak",
@@ -53,6 +62,7 @@ __all__ = [
     "Tied",
     "Transition",
     "TwoPhase",
+    "VonMises",
 ]
 
 # numba and scikit-learn take longer to import than all else together: they come with what needs them.

@@ -5,17 +5,27 @@ from hmmstream.emissions.base import Emission, IndependentFeatures
 from hmmstream.emissions.bernoulli import Bernoulli
 from hmmstream.emissions.categorical import Categorical
 from hmmstream.emissions.exponential import Exponential
+from hmmstream.emissions.gamma import Gamma
 from hmmstream.emissions.gaussian import Gaussian
+from hmmstream.emissions.geometric import Geometric
+from hmmstream.emissions.lognormal import LogNormal
 from hmmstream.emissions.multinomial import Multinomial
+from hmmstream.emissions.negative_binomial import NegativeBinomial
 from hmmstream.emissions.poisson import Poisson
+from hmmstream.emissions.von_mises import VonMises
 
 FAMILIES: dict[str, type[Emission]] = {
     "bernoulli": Bernoulli,
     "categorical": Categorical,
     "exponential": Exponential,
+    "gamma": Gamma,
     "gaussian": Gaussian,
+    "geometric": Geometric,
+    "lognormal": LogNormal,
+    "negative_binomial": NegativeBinomial,
     "multinomial": Multinomial,
     "poisson": Poisson,
+    "von_mises": VonMises,
 }
 
 
@@ -34,9 +44,14 @@ __all__ = [
     "Categorical",
     "Emission",
     "Exponential",
+    "Gamma",
     "Gaussian",
+    "Geometric",
     "IndependentFeatures",
+    "LogNormal",
     "Multinomial",
+    "NegativeBinomial",
     "Poisson",
+    "VonMises",
     "specification",
 ]

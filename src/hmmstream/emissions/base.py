@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hmmstream.arrays import FloatArray, IntArray, frozen
+from hmmstream.arrays import BoolArray, FloatArray, IntArray, frozen
 from hmmstream.compilable import Compilable, workspace
 
 # What was never seen is improbable, not impossible: learned probabilities stay above this, so that it can come (back).
@@ -122,6 +122,10 @@ class Emission(Compilable, ABC):
     def parameter_table(self) -> IntArray:
         """The number of the parameter that stands in each cell of ``rows()``: cells that are equal share one."""
         return np.arange(self.n_components * self.n_parameters).reshape(self.n_components, -1)
+
+    def is_fixed(self) -> BoolArray:
+        """Which cells of ``rows()`` are kept as they are rather than estimated."""
+        return np.zeros((self.n_components, self.n_parameters), dtype=np.bool_)
 
     def bounds(self) -> tuple[FloatArray, FloatArray]:
         """Lowest and highest possible value of each cell of ``rows()``."""
@@ -269,6 +273,8 @@ class IndependentFeatures(Emission):
 
     def __init__(self, **values: ArrayLike | None) -> None:
         self.n_feature_parameters = len(self.value_names)
+        if len({values[name] is None for name in self.value_names}) > 1:
+            raise ValueError(f"give all of {', '.join(self.value_names)}, or none")
         for name in self.value_names:
             value = values[name]
             setattr(self, name, None if value is None else self._matrix(name, value))
@@ -311,8 +317,12 @@ class IndependentFeatures(Emission):
         """Logarithm of the density of the value ``y`` of one feature."""
 
     @abstractmethod
-    def feature_statistic(self, y: float, s: FloatArray) -> None:
-        """Write the sufficient statistic of the value ``y`` of one feature into ``s``."""
+    def feature_statistic(self, theta: FloatArray, y: float, s: FloatArray) -> None:
+        """Write the sufficient statistic of the value ``y`` of one feature into ``s``.
+
+        Most statistics do not depend on ``theta``. Where the family has a hidden variable of its own, such as the rate
+        behind a count, what is written is the expectation of its statistic given ``y``.
+        """
 
     @abstractmethod
     def feature_expectation(self, theta: FloatArray, s: FloatArray) -> None:
@@ -356,12 +366,12 @@ class IndependentFeatures(Emission):
         for a in range(self.n_features):
             first = a * self.n_feature_parameters
             start = 1 + a * self.n_feature_statistics
+            own_theta = theta[first : first + self.n_feature_parameters]
+            own_s = s[start : start + self.n_feature_statistics]
             if isnan(y[a]):
-                self.feature_expectation(
-                    theta[first : first + self.n_feature_parameters], s[start : start + self.n_feature_statistics]
-                )
+                self.feature_expectation(own_theta, own_s)
             else:
-                self.feature_statistic(y[a], s[start : start + self.n_feature_statistics])
+                self.feature_statistic(own_theta, y[a], own_s)
 
     def maximize(self, S: FloatArray, alive: FloatArray, theta: FloatArray) -> None:
         mean = workspace(self.n_statistics)

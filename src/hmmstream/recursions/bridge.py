@@ -35,7 +35,7 @@ from numba.extending import (
 )
 from numba.np.arrayobj import make_array, populate_array
 
-from hmmstream.compilable import Compilable, workspace
+from hmmstream.compilable import NEW_FUNCTIONS, Compilable, workspace
 
 # The whole of "fastmath" would let LLVM assume that NaN never occurs and remove the checks for missing values.
 OPTIONS: dict[str, Any] = {"fastmath": {"reassoc", "contract", "arcp"}, "error_model": "numpy", "nogil": True}
@@ -43,6 +43,7 @@ INLINE: dict[str, Any] = {
     **OPTIONS,
     "forceinline": True,
 }  # what is passed between the parts of a loop stays in registers
+EXACT: dict[str, Any] = {"error_model": "numpy"}  # functions keep the order of their arithmetic, as in Python
 STACK_LIMIT = 4096  # numbers; larger workspaces come from the heap
 
 
@@ -100,6 +101,8 @@ def _type_of(cls: Any, *values: Any) -> CompilableType:
     constants = tuple(zip(_names_of_constants(cls), values, strict=True))
     typ = CompilableType(cls.__module__, cls.__qualname__, constants, _digest(cls))
     _CLASSES[typ.name] = cls
+    while NEW_FUNCTIONS:
+        _make_function_callable(NEW_FUNCTIONS.pop())
     for name in cls.inherited("compiled_methods"):
         _make_callable(name, inspect.signature(getattr(cls, name)))
     return typ
@@ -169,6 +172,14 @@ def _make_callable(name: str, signature: inspect.Signature) -> None:
 
     setattr(method, "__signature__", signature)  # numba matches calls against it
     overload_method(CompilableType, name, strict=False, jit_options=INLINE)(method)
+
+
+def _make_function_callable(function: Callable[..., Any]) -> None:
+    def implementation(*arguments: Any) -> Any:
+        return function
+
+    setattr(implementation, "__signature__", inspect.signature(function))
+    overload(function, strict=False, jit_options=EXACT)(implementation)
 
 
 @unbox(CompilableType)
