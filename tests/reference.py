@@ -35,7 +35,7 @@ def covariances(emission: Gaussian) -> np.ndarray:
 
 
 def factorises(emission) -> bool:
-    """Whether the features are independent given the state, so that each can be missing by itself."""
+    """Whether the features are independent given the state."""
     dense = isinstance(emission, Gaussian) and emission.covariance in ("full", "tied")
     return not dense or emission.n_features == 1
 
@@ -43,7 +43,7 @@ def factorises(emission) -> bool:
 def log_density(emission, i: int, y: np.ndarray) -> float:
     """log g(i, y); NaN is missing."""
     missing = np.isnan(y)
-    if missing.all() or (missing.any() and not factorises(emission)):
+    if missing.all():
         return 0.0
     at = np.flatnonzero(~missing)
     with np.errstate(divide="ignore"):
@@ -68,15 +68,23 @@ def second_moments(emission: Gaussian, square: np.ndarray) -> np.ndarray:
     return square[np.tril_indices(d)] if not factorises(emission) else np.diag(square)
 
 
+def given_what_was_seen(mean: np.ndarray, cov: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and covariance of a normal vector given those of its components that are not NaN in y."""
+    seen, missing = np.flatnonzero(~np.isnan(y)), np.flatnonzero(np.isnan(y))
+    regression = cov[np.ix_(missing, seen)] @ np.linalg.inv(cov[np.ix_(seen, seen)])
+    filled, rest = y.copy(), np.zeros_like(cov)
+    filled[missing] = mean[missing] + regression @ (y - mean)[seen]
+    rest[np.ix_(missing, missing)] = cov[np.ix_(missing, missing)] - regression @ cov[np.ix_(seen, missing)]
+    return filled, rest
+
+
 def statistic(emission, i: int, y: np.ndarray) -> np.ndarray:
-    """s(y) = (1, ...) in state i; what is missing is replaced by its expectation there."""
+    """s(y) = (1, ...) in state i; what is missing is replaced by its expectation there, given what was seen."""
     missing = np.isnan(y)
-    if missing.any() and not factorises(emission):
-        missing[:] = True
     match emission:
         case Gaussian():
-            mean = np.where(missing, emission.means[i], y)
-            square = np.outer(mean, mean) + covariances(emission)[i] * np.outer(missing, missing)
+            mean, rest = given_what_was_seen(emission.means[i], covariances(emission)[i], y)
+            square = np.outer(mean, mean) + rest
             return np.concatenate([[1.0], mean, second_moments(emission, square)])
         case Categorical():
             hot = emission.probs[i] if missing[0] else np.eye(emission.n_categories)[int(y[0])]
@@ -167,9 +175,8 @@ def log_densities(hmm: HMM, X: np.ndarray) -> np.ndarray:
 
 
 def informative(hmm: HMM, X: np.ndarray) -> np.ndarray:
-    """The times at which something was observed. Correlated features are observed together or not at all."""
-    missing = np.isnan(X)
-    return np.flatnonzero(~(missing.all(axis=1) if factorises(hmm.emission) else missing.any(axis=1)))
+    """The times at which something was observed."""
+    return np.flatnonzero(~np.isnan(X).all(axis=1))
 
 
 def enumerate_paths(hmm: HMM, X: np.ndarray) -> tuple[float, S]:
@@ -471,14 +478,13 @@ def batch_em(hmm: HMM, sequences: list, n_iter: int, with_first: bool = True, st
 def log_density_gradient(emission, i: int, y: np.ndarray) -> np.ndarray:
     """Derivatives of log g(i, y) by the numbers of the i-th row of ``emission.rows()``, each by itself."""
     missing = np.isnan(y)
-    if missing.any() and not factorises(emission):
-        missing[:] = True
     match emission:
         case Gaussian():
-            precision = np.linalg.inv(covariances(emission)[i])
+            seen = np.ix_(~missing, ~missing)
+            precision = np.zeros((len(y), len(y)))  # of what was seen
+            precision[seen] = np.linalg.inv(covariances(emission)[i][seen])
             z = np.where(missing, 0.0, y - emission.means[i])
-            seen = np.outer(~missing, ~missing)
-            by_covariance = 0.5 * (precision @ np.outer(z, z) @ precision - precision) * seen
+            by_covariance = 0.5 * (precision @ np.outer(z, z) @ precision - precision)
             diagonal = np.diag(by_covariance)
             by_covars = {"full": by_covariance.ravel(), "tied": by_covariance.ravel(), "diag": diagonal}
             return np.concatenate([precision @ z, by_covars.get(emission.covariance, [diagonal.sum()])])
