@@ -202,7 +202,7 @@ def test_what_was_seen_of_correlated_features_tells_of_what_was_not(covariance):
 
 def test_gaps_in_features_that_determine_each_other_leave_no_nan():
     x = np.random.default_rng(3).normal(size=(2000, 1))
-    start = HMM([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], Gaussian("full", np.zeros((2, 3)) + [[0], [1]], [np.eye(3)] * 2))
+    start = HMM([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], Gaussian("full", [[0] * 3, [1] * 3], [np.eye(3)] * 2))
     for X in (np.hstack([x, x, -2 * x]), np.hstack([1e12 * x, 1e-12 * x, 0 * x]), 1e140 * np.hstack([x, x**3, x])):
         assert_sane(learned(start, models.with_gaps(X, 0.3)))
 
