@@ -12,7 +12,17 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
-from hmmstream import HMM, Bernoulli, Categorical, Exponential, Gaussian, Poisson
+from hmmstream import (
+    HMM,
+    Bernoulli,
+    Categorical,
+    Exponential,
+    Gaussian,
+    GaussianMixture,
+    LinearRegression,
+    Poisson,
+)
+from hmmstream.emissions import Independent
 
 RARE = 1e-12  # a symbol, count or answer is never given a smaller probability or rate by the M-step
 EXTINCT = 1e-40  # nor a possible transition
@@ -40,10 +50,38 @@ def factorises(emission) -> bool:
     return not dense or emission.n_features == 1
 
 
+def taken_apart(emission: Independent, y: np.ndarray) -> list[tuple]:
+    """The parts of mixed data, each with its features."""
+    sizes = [part.n_features for part in emission.parts]
+    return list(zip(emission.parts, np.split(y, np.cumsum(sizes)[:-1]), strict=True))
+
+
+def state_components(emission: GaussianMixture, i: int) -> Gaussian:
+    """The components of state i, as the states of a Gaussian family."""
+    return Gaussian(emission.covariance, emission.means[i], emission.covars[i])
+
+
+def responsibilities(emission: GaussianMixture, i: int, y: np.ndarray) -> np.ndarray:
+    """Probability of each component of state i, given y."""
+    g = np.array([log_density(state_components(emission, i), j, y) for j in range(emission.n_mix)])
+    weights = emission.weights[i] * np.exp(g - g.max())
+    return weights / weights.sum()
+
+
+def says_nothing(emission, y: np.ndarray) -> bool:
+    """Whether a row is missing."""
+    match emission:
+        case Independent():
+            return all(says_nothing(part, own) for part, own in taken_apart(emission, y))
+        case LinearRegression():
+            return bool(np.isnan(y).any())
+    return bool(np.isnan(y).all())
+
+
 def log_density(emission, i: int, y: np.ndarray) -> float:
     """log g(i, y); NaN is missing."""
     missing = np.isnan(y)
-    if missing.all():
+    if says_nothing(emission, y):
         return 0.0
     at = np.flatnonzero(~missing)
     with np.errstate(divide="ignore"):
@@ -59,6 +97,14 @@ def log_density(emission, i: int, y: np.ndarray) -> float:
                 return float(stats.expon(scale=1 / emission.rates[i, at]).logpdf(y[at]).sum())
             case Bernoulli():
                 return float(stats.bernoulli(emission.probs[i, at]).logpmf(y[at].astype(int)).sum())
+            case GaussianMixture():
+                g = [log_density(state_components(emission, i), j, y) for j in range(emission.n_mix)]
+                return float(logsumexp(np.log(emission.weights[i]) + g))
+            case LinearRegression():
+                line = emission.intercepts[i] + emission.coefficients[i] @ y[:-1]
+                return float(stats.norm(line, np.sqrt(emission.variances[i])).logpdf(y[-1]))
+            case Independent():
+                return sum(log_density(part, i, own) for part, own in taken_apart(emission, y))
     return emission.reference_log_density(i, y)
 
 
@@ -95,6 +141,15 @@ def statistic(emission, i: int, y: np.ndarray) -> np.ndarray:
             return np.concatenate([[1.0], np.where(missing, 1 / emission.rates[i], y)])
         case Bernoulli():
             return np.concatenate([[1.0], np.where(missing, emission.probs[i], y)])
+        case GaussianMixture():
+            inner = state_components(emission, i)
+            own = [r * statistic(inner, j, y) for j, r in enumerate(responsibilities(emission, i, y))]
+            return np.concatenate([[1.0], *own])
+        case LinearRegression():
+            z = np.zeros_like(y) if missing.any() else y  # a missing row has no weight
+            return np.concatenate([[1.0], z, np.outer(z, z)[np.tril_indices(len(z))]])
+        case Independent():
+            return np.concatenate([statistic(part, i, own) for part, own in taken_apart(emission, y)])
     return emission.reference_statistic(i, y)
 
 
@@ -132,6 +187,23 @@ def m_step(emission, S: np.ndarray):
                 "tied": np.einsum("i,iab->ab", weight, cov),
             }[emission.covariance]
             return Gaussian(emission.covariance, mu, covars)
+        case GaussianMixture():
+            weights = np.maximum(mean.reshape(m, emission.n_mix, -1)[:, :, 0], RARE)
+            own = [m_step(state_components(emission, i), S[i, 1:].reshape(emission.n_mix, -1)) for i in range(m)]
+            means, covars = np.array([g.means for g in own]), np.array([g.covars for g in own])
+            return GaussianMixture(
+                None, emission.covariance, weights / weights.sum(axis=1, keepdims=True), means, covars
+            )
+        case LinearRegression():
+            joint = m_step(Gaussian("full", np.zeros((m, d)), np.tile(np.eye(d), (m, 1, 1))), S)
+            slopes = np.array([np.linalg.solve(cov[:-1, :-1], cov[:-1, -1]) for cov in joint.covars])
+            intercepts = joint.means[:, -1] - (slopes * joint.means[:, :-1]).sum(axis=1)
+            rest = joint.covars[:, -1, -1] - (slopes * joint.covars[:, :-1, -1]).sum(axis=1)
+            return LinearRegression(None, slopes, intercepts, rest)
+        case Independent():
+            sizes = [len(statistic(part, 0, np.full(part.n_features, np.nan))) for part in emission.parts]
+            pieces = np.split(S, np.cumsum(sizes)[:-1], axis=1)
+            return Independent([m_step(part, own) for part, own in zip(emission.parts, pieces, strict=True)])
     return emission.reference_m_step(S)
 
 
@@ -176,7 +248,7 @@ def log_densities(hmm: HMM, X: np.ndarray) -> np.ndarray:
 
 def informative(hmm: HMM, X: np.ndarray) -> np.ndarray:
     """The times at which something was observed."""
-    return np.flatnonzero(~np.isnan(X).all(axis=1))
+    return np.array([t for t, y in enumerate(X) if not says_nothing(hmm.emission, y)], dtype=int)
 
 
 def enumerate_paths(hmm: HMM, X: np.ndarray) -> tuple[float, S]:
@@ -501,6 +573,18 @@ def log_density_gradient(emission, i: int, y: np.ndarray) -> np.ndarray:
         case Bernoulli():
             p = emission.probs[i]
             return np.where(missing, 0.0, np.where(y == 1, 1 / p, -1 / (1 - p)))
+        case GaussianMixture():
+            r, inner = responsibilities(emission, i, y), state_components(emission, i)
+            own = [r[j] * log_density_gradient(inner, j, y) for j in range(emission.n_mix)]
+            return np.concatenate([r / emission.weights[i], *own])
+        case LinearRegression():
+            if missing.any():
+                return np.zeros(emission.n_inputs + 2)
+            v = emission.variances[i]
+            e = y[-1] - emission.intercepts[i] - emission.coefficients[i] @ y[:-1]
+            return np.concatenate([e / v * y[:-1], [e / v, 0.5 * (e**2 / v - 1) / v]])
+        case Independent():
+            return np.concatenate([log_density_gradient(part, i, own) for part, own in taken_apart(emission, y)])
     return emission.reference_gradient(i, y)
 
 

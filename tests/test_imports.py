@@ -22,7 +22,7 @@ LAYERS = [
     ["estimator"],
     ["batch", "online"],
 ]
-SHARED = {"base", "bridge", "state", "vectors", "rows", "online"}  # what neighbours in a folder may import
+SHARED = {"base", "gaussian", "bridge", "state", "vectors", "rows", "online"}  # what neighbours in a folder may import
 LEVEL = {name: level for level, layer in enumerate(LAYERS) for name in layer}
 MODULES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py") if path.name != "__init__.py")
 

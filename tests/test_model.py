@@ -7,7 +7,17 @@ import models
 import numpy as np
 import pytest
 
-from hmmstream import HMM, Bernoulli, Categorical, Exponential, Gaussian, Masked, Poisson
+from hmmstream import (
+    HMM,
+    Bernoulli,
+    Categorical,
+    Exponential,
+    Gaussian,
+    GaussianMixture,
+    LinearRegression,
+    Masked,
+    Poisson,
+)
 
 TWO = Gaussian("diag", means=[0, 1], covars=[1, 1])
 
@@ -62,6 +72,21 @@ def test_a_model_keeps_its_own_copy_of_its_values():
     assert hmm.transmat[0, 0] == 0.9
 
 
+def means(emission):
+    """The mean of each feature in each state: (m, d)."""
+    return {
+        Gaussian: lambda e: e.means,
+        GaussianMixture: lambda e: np.einsum("ij,ijd->id", e.weights, e.means),
+        LinearRegression: lambda e: np.column_stack([0.0 * e.coefficients, e.intercepts]),
+        Poisson: lambda e: e.rates,
+        Exponential: lambda e: 1 / e.rates,
+        Bernoulli: lambda e: e.probs,
+        Categorical: lambda e: (e.probs @ np.arange(e.n_categories))[:, None],
+        models.ReferenceRayleigh: lambda e: e.scales * np.sqrt(np.pi / 2),
+        models.families.Independent: lambda e: np.hstack([means(part) for part in e.parts]),
+    }[type(emission)](emission)
+
+
 @pytest.mark.parametrize(("family", "structure"), models.ALL)
 def test_samples_have_the_shape_and_moments_of_the_model(family, structure):
     """Transition frequencies and means per state, at 5 standard errors or better: a false alarm in 1e5 or so."""
@@ -76,14 +101,7 @@ def test_samples_have_the_shape_and_moments_of_the_model(family, structure):
         np.testing.assert_allclose(np.bincount(after, minlength=3) / len(after), hmm.transmat[i], atol=error)
     again, _ = hmm.sample(n, np.random.default_rng(3))
     np.testing.assert_array_equal(X, again)
-    expected = {
-        Gaussian: lambda e: e.means,
-        Poisson: lambda e: e.rates,
-        Exponential: lambda e: 1 / e.rates,
-        Bernoulli: lambda e: e.probs,
-        Categorical: lambda e: (e.probs @ np.arange(e.n_categories))[:, None],
-        models.ReferenceRayleigh: lambda e: e.scales * np.sqrt(np.pi / 2),
-    }[type(hmm.emission)](hmm.emission)
+    expected = means(hmm.emission)
     for i in range(3):
         x = X[states == i]
         np.testing.assert_array_less(abs(x.mean(axis=0) - expected[i]), 5 * x.std(axis=0) / np.sqrt(len(x)) + 1e-12)

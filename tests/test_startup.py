@@ -135,9 +135,10 @@ def test_a_family_inside_another_is_cached_and_an_edited_one_compiled_anew(tmp_p
     family.write_text((ROOT / "examples" / "rayleigh.py").read_text())
     (tmp_path / "wrapped.py").write_text(WRAPPED)
     code = (
-        "from sea import Rayleigh\nfrom wrapped import Wrapped\nfrom hmmstream import HMM, Learner\n"
-        "learner = Learner(HMM([0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]], Wrapped(Rayleigh([0.5, 2.0]))))\n"
-        "learner.learn_one(1.0)\nprint(learner.log_likelihood)\n" + STATS
+        "from sea import Rayleigh\nfrom wrapped import Wrapped\nfrom hmmstream import HMM\n"
+        "from hmmstream.recursions.rows import densities\n"
+        "hmm = HMM([0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]], Wrapped(Rayleigh([0.5, 2.0])))\n"
+        "print(hmm.log_likelihood([1.0]), len(densities.stats.cache_hits), len(densities.stats.cache_misses))\n"
     )
     first = run(code, tmp_path / "cache", cwd=tmp_path)
     assert first[1:] == ["0", "1"]

@@ -11,7 +11,9 @@ from hmmstream.emissions import (
     Emission,
     Exponential,
     Gaussian,
+    GaussianMixture,
     IndependentFeatures,
+    LinearRegression,
     Poisson,
 )
 from hmmstream.model import HMM, Forecast
@@ -36,10 +38,12 @@ __all__ = [
     "Forecast",
     "Full",
     "Gaussian",
+    "GaussianMixture",
     "Harmonic",
     "Independent",
     "IndependentFeatures",
     "Learner",
+    "LinearRegression",
     "Masked",
     "OnlineHMM",
     "Poisson",

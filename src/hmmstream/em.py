@@ -78,7 +78,7 @@ class EM:
         self.limits = self.theta[:, emission.limits].copy()
         self.shape = Shape(start.n_components, self.cells.n_groups, self.theta.shape[1], emission.n_statistics)
         startprob = stationary(start.transmat) if start_kind == "stationary" else start.startprob
-        emission = emission.with_rows(self.theta[:, : emission.n_parameters])
+        emission = emission.with_theta(self.theta)
         self.model = self.previous = Point(startprob, start.transmat, emission, start.transition)
 
     def run(self, n_iter: int, tol: float, verbose: bool = False) -> Fit:
@@ -182,8 +182,7 @@ class EM:
             self.theta, transmat = state.theta, state.transmat
             if self.start_kind == "stationary":
                 transmat = maximize_stationary(self.parameters, counts, [transmat, self.model.transmat])
-            emission = emission.with_rows(state.theta[:, : emission.n_parameters])
-            self.model = self.model._replace(transmat=transmat, emission=emission)
+            self.model = self.model._replace(transmat=transmat, emission=emission.with_theta(state.theta))
         if self.start_kind == "free" and len(self.data):
             self.model = self.model._replace(startprob=counts.start / counts.start.sum())
         elif self.start_kind == "stationary":

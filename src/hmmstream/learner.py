@@ -247,9 +247,7 @@ class Learner:
         return self._model(state.transmat, state.theta)
 
     def _model(self, transmat: FloatArray, theta: FloatArray) -> HMM:
-        emission = self.start.emission
-        rows = theta[:, : emission.n_parameters]
-        return HMM(self.start.startprob, transmat, emission.with_rows(rows), self.start.transition)
+        return HMM(self.start.startprob, transmat, self.start.emission.with_theta(theta), self.start.transition)
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()

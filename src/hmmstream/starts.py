@@ -15,6 +15,7 @@ from hmmstream.arrays import FloatArray, IntArray
 from hmmstream.emissions import Emission
 from hmmstream.inference import Record
 from hmmstream.model import HMM
+from hmmstream.recursions import rows
 from hmmstream.transitions import Transition
 
 WINDOWS, WINDOW = 20, 10_000  # of a long record, and their rows
@@ -115,25 +116,31 @@ def transition_matrix(labels: IntArray, m: int, transition: Transition, is_start
 
 def estimate(emission: Emission, labels: IntArray, X: FloatArray) -> Emission:
     """The family's M-step, each cluster a state; a little of all data in each, so that none is empty or a point."""
-    rows = np.flatnonzero(~np.isnan(X).all(axis=1))
-    if not len(rows):
+    seen = np.flatnonzero(~np.isnan(X).all(axis=1))
+    if not len(seen):
         return emission
-    rows = rows[:: max(1, len(rows) // SAMPLE)]
-    X, labels = X[rows], labels[rows]
+    seen = seen[:: max(1, len(seen) // SAMPLE)]
+    X, labels = X[seen], labels[seen]
     overall = np.nansum(X, axis=0) / np.maximum((~np.isnan(X)).sum(axis=0), 1)
-    theta = emission.theta()
-    emission.limit(X, theta)
-    S = np.zeros((emission.n_components, emission.n_statistics))
-    s = np.zeros(emission.n_statistics)
-    for k in range(len(S)):
+    for k in range(emission.n_components):
         own = X[labels == k]
         n_seen = (~np.isnan(own)).sum(axis=0)
         mean = np.where(n_seen > 0, np.nansum(own, axis=0) / np.maximum(n_seen, 1), overall)
-        for row in np.where(np.isnan(own), mean, own):
-            emission.statistic(theta[k], row, s)
-            S[k] += s
-    S = 0.95 * S + 0.05 * S.sum(axis=0) / len(S)
+        X[labels == k] = np.where(np.isnan(own), mean, own)
+    emission = maximize(emission, labels, X)
+    apart = emission.set_apart()
+    return emission if apart is None else maximize(apart, labels, X)
+
+
+def maximize(emission: Emission, labels: IntArray, X: FloatArray) -> Emission:
+    """One M-step. The statistic of all data together is taken where each state has its centre, not added up."""
+    m = emission.n_components
+    theta = emission.theta()
+    emission.limit(X, theta)
+    weights = 0.95 * (labels[:, np.newaxis] == np.arange(m)) + 0.05 / m
+    S = np.zeros((m, emission.n_statistics))
+    rows.accumulate(emission, theta, X, weights, S)
     S /= S[:, 0].sum()
-    emission.maximize(S, np.ones(len(S)), theta)
+    emission.maximize(S, np.ones(m), theta)
     emission.prepare(theta)
-    return emission.with_rows(theta[:, : emission.n_parameters])
+    return emission.with_theta(theta)

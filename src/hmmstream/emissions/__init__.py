@@ -5,6 +5,9 @@ from hmmstream.emissions.bernoulli import Bernoulli
 from hmmstream.emissions.categorical import Categorical
 from hmmstream.emissions.exponential import Exponential
 from hmmstream.emissions.gaussian import Gaussian
+from hmmstream.emissions.gaussian_mixture import GaussianMixture
+from hmmstream.emissions.independent import Independent
+from hmmstream.emissions.linear_regression import LinearRegression
 from hmmstream.emissions.poisson import Poisson
 
 FAMILIES: dict[str, type[Emission]] = {
@@ -12,6 +15,7 @@ FAMILIES: dict[str, type[Emission]] = {
     "categorical": Categorical,
     "exponential": Exponential,
     "gaussian": Gaussian,
+    "gaussian_mixture": GaussianMixture,
     "poisson": Poisson,
 }
 
@@ -22,6 +26,9 @@ __all__ = [
     "Emission",
     "Exponential",
     "Gaussian",
+    "GaussianMixture",
+    "Independent",
     "IndependentFeatures",
+    "LinearRegression",
     "Poisson",
 ]

@@ -184,7 +184,7 @@ class Gaussian(Emission):
         return theta
 
     @property
-    def limits(self) -> slice:
+    def limits(self) -> slice | IntArray:
         return slice(self.floor, None)
 
     def limit(self, X: FloatArray, theta: FloatArray) -> None:
