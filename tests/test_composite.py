@@ -117,13 +117,16 @@ def test_lists_that_make_no_sense_are_refused():
 
 
 def test_an_estimator_knows_whether_a_start_is_of_the_same_kind():
-    X = np.ones((3, 3))
-    start = HMM(*CHAIN, Independent([Gaussian("diag", MEANS, np.ones((2, 2))), Poisson([1, 5])]))
-    agreeing = Independent([Gaussian("diag"), Poisson()], n_features=[2, 1])
-    assert BatchHMM(2, agreeing, init=start, n_iter=0).fit(X).rates_[1, 0] == 5
-    for other in (Independent([Gaussian("diag"), Poisson()]), Independent([Gaussian("full"), Poisson()], [2, 1])):
+    start, X = models.make("mixed"), models.make("mixed").sample(3, 0)[0]
+    same = Independent([Gaussian("tied"), Categorical(3), Poisson()], n_features=[1, 1, 2])
+    np.testing.assert_array_equal(BatchHMM(3, same, init=start, n_iter=0).fit(X).rates_, start.emission.rates)
+    for other in (
+        Independent([Gaussian("tied"), Categorical(3), Poisson()]),
+        Independent([Gaussian("diag"), Categorical(3), Poisson()], n_features=[1, 1, 2]),
+        Independent([Gaussian("tied"), Categorical(4), Poisson()], n_features=[1, 1, 2]),
+    ):
         with pytest.raises(ValueError, match="but init has"):
-            BatchHMM(2, other, init=start).fit(X)
+            BatchHMM(3, other, init=start).fit(X)
 
 
 # --- mixtures -------------------------------------------------------------------------------------------------------

@@ -201,7 +201,8 @@ def maximize_stationary(parameters: Parameters, counts: Counts, candidates: list
     is_cell = groups >= 0
 
     def matrix(logits: FloatArray) -> FloatArray:
-        weights = np.where(is_cell, np.exp(logits)[groups], 0.0)
+        cells = np.where(is_cell, logits[groups], -np.inf)
+        weights = np.exp(cells - cells.max(axis=1, keepdims=True))
         return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
     def loss(logits: FloatArray) -> tuple[float, FloatArray]:

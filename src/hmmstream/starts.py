@@ -115,7 +115,7 @@ def transition_matrix(labels: IntArray, m: int, transition: Transition, is_start
 
 
 def estimate(emission: Emission, labels: IntArray, X: FloatArray) -> Emission:
-    """The family's M-step, each cluster a state; a little of all data in each, so that none is empty or a point."""
+    """Values of the family from the clusters; what is missing is taken to be at the mean of its cluster."""
     seen = np.flatnonzero(~np.isnan(X).all(axis=1))
     if not len(seen):
         return emission
@@ -133,7 +133,7 @@ def estimate(emission: Emission, labels: IntArray, X: FloatArray) -> Emission:
 
 
 def maximize(emission: Emission, labels: IntArray, X: FloatArray) -> Emission:
-    """One M-step. The statistic of all data together is taken where each state has its centre, not added up."""
+    """The family's M-step, each cluster a state; a little of all data in each, so that none is empty or a point."""
     m = emission.n_components
     theta = emission.theta()
     emission.limit(X, theta)
