@@ -206,6 +206,19 @@ def test_one_state_is_least_squares_wherever_the_data_are():
         assert found.intercepts[0] == pytest.approx(y.mean() - x.mean(axis=0) @ slopes, rel=1e-6, abs=1e-6)
 
 
+def test_inputs_far_from_the_origin_are_learned_from_as_well_as_others():
+    start, offset = models.rough_start("linear-regression"), np.array([1e6, -1e6, 0.0])
+    X = (models.make("linear-regression").sample(5000, 0)[0] + offset) - offset  # both see the same numbers
+    values = start.emission.coefficients, start.emission.intercepts, start.emission.variances
+    moved = LinearRegression(None, values[0], values[1] - values[0] @ offset[:2], values[2])
+    near, far = Learner(start), Learner(HMM(start.startprob, start.transmat, moved))
+    near.learn(X)
+    far.learn(X + offset)
+    np.testing.assert_allclose(far.model.emission.coefficients, near.model.emission.coefficients, atol=1e-6)
+    np.testing.assert_allclose(far.model.emission.variances, near.model.emission.variances, rtol=1e-6)
+    np.testing.assert_allclose(far.model.transmat, near.model.transmat, atol=1e-6)
+
+
 def test_collinear_and_constant_inputs_and_perfect_fits_break_nothing():
     rng = np.random.default_rng(1)
     x, noise = rng.normal(size=(2, 300))
