@@ -1,4 +1,5 @@
-"""The models that the shared suites run over: families with transition structures, all with three states."""
+"""The models that the shared suites run over, all with three states: families, and those of one idea with every
+transition structure."""
 
 from __future__ import annotations
 
@@ -14,8 +15,10 @@ from hmmstream import (
     Full,
     Gamma,
     Gaussian,
+    GaussianMixture,
     Geometric,
     Independent,
+    LinearRegression,
     LogNormal,
     Masked,
     Multinomial,
@@ -24,6 +27,7 @@ from hmmstream import (
     Tied,
     VonMises,
 )
+from hmmstream import emissions as families
 
 MEANS = [[-2.0, 1.0], [0.0, -1.5], [2.5, 0.5]]
 COVS = [[[1.0, 0.4], [0.4, 0.8]], [[0.7, -0.2], [-0.2, 0.5]], [[0.6, 0.1], [0.1, 1.2]]]
@@ -69,6 +73,21 @@ FAMILIES |= {
     "gamma": Gamma(shapes=[0.7, 5.0, 12.0], rates=[1.0, 1.0, 0.5]),
     "lognormal": LogNormal(means=[[-1.0, 2.0], [1.0, 0.0], [3.0, 1.0]], variances=[[0.5, 0.2], [0.3, 0.4], [0.1, 0.6]]),
     "von-mises": VonMises(means=[-2.0, 0.3, 2.0], concentrations=[4.0, 10.0, 6.0]),
+    "mixed": families.Independent(
+        [
+            Gaussian("tied", means=[-1.0, 0.5, 2.0], covars=0.5),
+            Categorical(probs=[[0.7, 0.2, 0.1], [0.1, 0.6, 0.3], [0.1, 0.1, 0.8]]),
+            Poisson([[1.0, 3.0], [5.0, 3.0], [12.0, 1.0]]),
+        ]
+    ),
+    "gaussian-mixture": GaussianMixture(
+        weights=[[0.6, 0.4], [0.3, 0.7], [0.5, 0.5]],
+        means=[[[-4.0, 1.0], [-1.0, 1.0]], [[0.0, -2.0], [0.0, -5.0]], [[2.0, 2.0], [5.0, 3.0]]],
+        covars=[[[1.0, 0.5], [0.6, 0.8]], [[0.5, 0.5], [1.0, 0.7]], [[0.8, 0.6], [0.4, 1.0]]],
+    ),
+    "linear-regression": LinearRegression(
+        coefficients=[[2.0, 0.0], [-1.0, 1.0], [0.0, -2.0]], intercepts=[1.0, -1.0, 0.5], variances=[0.3, 0.5, 0.2]
+    ),
 }
 
 STRUCTURES = {
@@ -87,6 +106,13 @@ def structures(family: str) -> list[str]:
 ALL = [(family, structure) for family in FAMILIES for structure in structures(family)]
 
 
+def specification(emission):
+    """The same family without its values."""
+    if isinstance(emission, families.Independent):
+        return families.Independent(map(specification, emission.parts), n_features=emission.part_features)
+    return type(emission)(*emission.specification)
+
+
 def make(family: str, structure: str = "full") -> HMM:
     """The true model of a combination."""
     transition, transmat = STRUCTURES[structure]
@@ -96,30 +122,39 @@ def make(family: str, structure: str = "full") -> HMM:
 def rough_start(family: str, structure: str = "full") -> HMM:
     """A start some way off: emissions drawn together, transitions less decided."""
     truth = make(family, structure)
-    emission = truth.emission
+    transmat = 0.6 * truth.transmat + 0.4 * (truth.transmat > 0) / (truth.transmat > 0).sum(axis=1, keepdims=True)
+    return HMM([1 / 3] * 3, transmat, rough(truth.emission), truth.transition)
+
+
+def rough(emission):
+    """The family with values some way off."""
     match emission:
         case Gaussian():
-            means = 0.6 * emission.means + 0.3
-            start = Gaussian(emission.covariance, means, 2.0 * emission.covars)
+            return Gaussian(emission.covariance, 0.6 * emission.means + 0.3, 2.0 * emission.covars)
+        case GaussianMixture():
+            values = 0.5 * emission.weights + 0.5 / emission.n_mix, 0.6 * emission.means + 0.3, 2.0 * emission.covars
+            return GaussianMixture(emission.n_mix, emission.covariance, *values)
+        case LinearRegression():
+            values = 0.6 * emission.coefficients, 0.6 * emission.intercepts + 0.3, 2.0 * emission.variances
+            return LinearRegression(emission.n_inputs, *values)
         case Categorical():
-            start = Categorical(probs=0.5 * emission.probs + 0.5 / emission.n_categories)
+            return Categorical(probs=0.5 * emission.probs + 0.5 / emission.n_categories)
         case Multinomial():
-            start = emission.with_rows(0.5 * emission.probs + 0.5 / emission.n_features)
+            return emission.with_rows(0.5 * emission.probs + 0.5 / emission.n_features)
         case Bernoulli():
-            start = Bernoulli(0.5 * emission.probs + 0.25)
+            return Bernoulli(0.5 * emission.probs + 0.25)
         case Geometric():
-            start = Geometric(1.0 / (1.3 * emission.probs**-0.7))
+            return Geometric(1.0 / (1.3 * emission.probs**-0.7))
         case NegativeBinomial(learn_shape=False):
-            start = NegativeBinomial(emission.shapes, 1.3 * emission.means**0.7, learn_shape=False)
+            return NegativeBinomial(emission.shapes, 1.3 * emission.means**0.7, learn_shape=False)
         case LogNormal():
-            start = LogNormal(0.6 * emission.means + 0.3, 2.0 * emission.variances)
+            return LogNormal(0.6 * emission.means + 0.3, 2.0 * emission.variances)
         case VonMises():
-            start = VonMises(0.6 * emission.means + 0.3, 0.4 * emission.concentrations)
+            return VonMises(0.6 * emission.means + 0.3, 0.4 * emission.concentrations)
+        case families.Independent():
+            return families.Independent(map(rough, emission.parts))
         case _:
-            values = emission.rows()
-            start = emission.with_rows(values**0.7 * 1.3)
-    transmat = 0.6 * truth.transmat + 0.4 * (truth.transmat > 0) / (truth.transmat > 0).sum(axis=1, keepdims=True)
-    return HMM([1 / 3] * 3, transmat, start, truth.transition)
+            return emission.with_rows(emission.rows() ** 0.7 * 1.3)
 
 
 def paper_model() -> HMM:

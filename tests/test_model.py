@@ -14,7 +14,9 @@ from hmmstream import (
     Exponential,
     Gamma,
     Gaussian,
+    GaussianMixture,
     Geometric,
+    LinearRegression,
     LogNormal,
     Masked,
     Multinomial,
@@ -76,6 +78,27 @@ def test_a_model_keeps_its_own_copy_of_its_values():
     assert hmm.transmat[0, 0] == 0.9
 
 
+def means(emission):
+    """The mean of each feature in each state: (m, d)."""
+    return {
+        Gaussian: lambda e: e.means,
+        GaussianMixture: lambda e: np.einsum("ij,ijd->id", e.weights, e.means),
+        LinearRegression: lambda e: np.column_stack([0.0 * e.coefficients, e.intercepts]),
+        Poisson: lambda e: e.rates,
+        Exponential: lambda e: 1 / e.rates,
+        Bernoulli: lambda e: e.probs,
+        Categorical: lambda e: (e.probs @ np.arange(e.n_categories))[:, None],
+        Multinomial: lambda e: e.n_trials * e.probs,
+        Geometric: lambda e: 1 / e.probs,
+        NegativeBinomial: lambda e: e.means,
+        Gamma: lambda e: e.shapes / e.rates,
+        LogNormal: lambda e: np.exp(e.means + e.variances / 2),
+        VonMises: lambda e: e.means,
+        models.ReferenceRayleigh: lambda e: e.scales * np.sqrt(np.pi / 2),
+        models.families.Independent: lambda e: np.hstack([means(part) for part in e.parts]),
+    }[type(emission)](emission)
+
+
 @pytest.mark.parametrize(("family", "structure"), models.ALL)
 def test_samples_have_the_shape_and_moments_of_the_model(family, structure):
     """Transition frequencies and means per state, at 5 standard errors or better: a false alarm in 1e5 or so."""
@@ -90,20 +113,7 @@ def test_samples_have_the_shape_and_moments_of_the_model(family, structure):
         np.testing.assert_allclose(np.bincount(after, minlength=3) / len(after), hmm.transmat[i], atol=error)
     again, _ = hmm.sample(n, np.random.default_rng(3))
     np.testing.assert_array_equal(X, again)
-    expected = {
-        Gaussian: lambda e: e.means,
-        Poisson: lambda e: e.rates,
-        Exponential: lambda e: 1 / e.rates,
-        Bernoulli: lambda e: e.probs,
-        Categorical: lambda e: (e.probs @ np.arange(e.n_categories))[:, None],
-        Multinomial: lambda e: e.n_trials * e.probs,
-        Geometric: lambda e: 1 / e.probs,
-        NegativeBinomial: lambda e: e.means,
-        Gamma: lambda e: e.shapes / e.rates,
-        LogNormal: lambda e: np.exp(e.means + e.variances / 2),
-        VonMises: lambda e: e.means,
-        models.ReferenceRayleigh: lambda e: e.scales * np.sqrt(np.pi / 2),
-    }[type(hmm.emission)](hmm.emission)
+    expected = means(hmm.emission)
     if family == "von-mises":  # angles from the mean direction; at these concentrations hardly any is near ±π
         X = (X - expected[states] + np.pi) % (2 * np.pi) - np.pi + expected[states]
     for i in range(3):

@@ -33,8 +33,8 @@ class Compilable:
 
     A subclass names two things. ``compiled_methods`` are methods written in the part of Python that numba understands:
     each is compiled into the loop that calls it. ``constants`` are attributes that those methods may read from
-    ``self``: their values are fixed when the loop is compiled, so that ``range(self.n_features)`` unrolls. Nothing else
-    of the object is visible to compiled code.
+    ``self``: their values are fixed when the loop is compiled, so that ``range(self.n_features)`` unrolls. A constant
+    may be a Compilable itself. Nothing else of the object is visible to compiled code.
 
     The same methods run as ordinary Python when called from Python.
     """

@@ -117,7 +117,7 @@ class Learner:
         """What follows from the settings, for the compiled loop."""
         m, emission = self.start.n_components, self.start.emission
         self._cells = self.start.transition.cells(m)
-        width = emission.n_parameters + emission.n_cached
+        width = emission.width
         self._shape = Shape(m, self._cells.n_groups, width, emission.n_statistics, has_prior=self.prior is not None)
         self._buffer = np.empty((1, self.start.n_features))
         self._step_is_built_in = is_built_in(self.step)
@@ -358,9 +358,7 @@ class Learner:
         return self._model(state.transmat, state.theta)
 
     def _model(self, transmat: FloatArray, theta: FloatArray) -> HMM:
-        emission = self.start.emission
-        rows = theta[:, : emission.n_parameters]
-        return HMM(self.start.startprob, transmat, emission.with_rows(rows), self.start.transition)
+        return HMM(self.start.startprob, transmat, self.start.emission.with_theta(theta), self.start.transition)
 
     def __getstate__(self) -> dict[str, Any]:
         # What begins with an underscore follows from the rest, and machine code belongs to this process

@@ -61,7 +61,8 @@ class Parameters:
             members, first, counts = np.unique(row, return_index=True, return_counts=True)
             order = np.argsort(first)
             self.sums.append((members[order], counts[order]))
-        whole = [*(self.table if emission.sums_to_one else ()), *([numbers["startprob"]] if start == "free" else ())]
+        whole = [row[columns] for columns in emission.sums_to_one for row in self.table]
+        whole += [numbers["startprob"]] if start == "free" else []
         self.sums += [(members, np.ones_like(members)) for members in whole]
 
     def _gather(self, rows: FloatArray) -> FloatArray:

@@ -205,16 +205,23 @@ def transition_matrix(labels: IntArray, m: int, transition: Transition, is_start
 
 
 def estimate(emission: Emission, labels: IntArray, data: Record) -> Emission:
-    """The family's M-step, each cluster a state, with one more observation in each: so none is empty, or a point.
-
-    That one is like all the others: about the mean of its own cluster, if the family measures from a centre.
-    """
+    """Values of the family from the clusters, as if they were the states."""
     weights = np.eye(emission.n_components)[labels]
     if data.weights is not None:
         weights *= data.weights[:, np.newaxis]
+    emission = maximize(emission, weights, data.X)
+    apart = emission.set_apart()
+    return emission if apart is None else maximize(apart, weights, data.X)
+
+
+def maximize(emission: Emission, weights: FloatArray, X: FloatArray) -> Emission:
+    """The family's M-step, with one more observation in each state: so none is empty, or a point.
+
+    That one is like all the others: about the mean of its own state, if the family measures from a centre.
+    """
     theta = emission.theta()
     S = np.zeros((emission.n_components, emission.n_statistics))
-    rows.accumulate(emission, theta, data.X, weights, S)
+    rows.accumulate(emission, theta, X, weights, S)
     if S[:, 0].sum() == 0.0:
         return emission
     if emission.is_centred:
@@ -223,10 +230,10 @@ def estimate(emission: Emission, labels: IntArray, data: Record) -> Emission:
         for k, s in enumerate(S):
             emission.move_centre(theta[k], s if s[0] > 0.0 else overall, shift)
         S[:] = 0.0
-        rows.accumulate(emission, theta, data.X, weights, S)
+        rows.accumulate(emission, theta, X, weights, S)
     S += S.sum(axis=0) / S[:, 0].sum()
     S /= S[:, 0].sum()
     emission.maximize(S, np.ones(len(S)), theta)
-    emission.limit(data.X, theta)
+    emission.limit(X, theta)
     emission.prepare(theta)
-    return emission.with_rows(theta[:, : emission.n_parameters])
+    return emission.with_theta(theta)

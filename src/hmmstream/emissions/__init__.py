@@ -7,7 +7,10 @@ from hmmstream.emissions.categorical import Categorical
 from hmmstream.emissions.exponential import Exponential
 from hmmstream.emissions.gamma import Gamma
 from hmmstream.emissions.gaussian import Gaussian
+from hmmstream.emissions.gaussian_mixture import GaussianMixture
 from hmmstream.emissions.geometric import Geometric
+from hmmstream.emissions.independent import Independent
+from hmmstream.emissions.linear_regression import LinearRegression
 from hmmstream.emissions.lognormal import LogNormal
 from hmmstream.emissions.multinomial import Multinomial
 from hmmstream.emissions.negative_binomial import NegativeBinomial
@@ -24,6 +27,7 @@ FAMILIES: dict[str, type[Emission]] = {
     "lognormal": LogNormal,
     "negative_binomial": NegativeBinomial,
     "multinomial": Multinomial,
+    "gaussian_mixture": GaussianMixture,
     "poisson": Poisson,
     "von_mises": VonMises,
 }
@@ -46,8 +50,11 @@ __all__ = [
     "Exponential",
     "Gamma",
     "Gaussian",
+    "GaussianMixture",
     "Geometric",
+    "Independent",
     "IndependentFeatures",
+    "LinearRegression",
     "LogNormal",
     "Multinomial",
     "NegativeBinomial",

@@ -36,6 +36,7 @@ class Emission(Compilable, ABC):
 
     compiled_methods: ClassVar[tuple[str, ...]] = (
         "accepts",
+        "accepts_at",
         "is_missing",
         "log_density",
         "shared_log_density",
@@ -51,13 +52,14 @@ class Emission(Compilable, ABC):
         "n_features",
         "n_parameters",
         "n_cached",
+        "width",
         "n_statistics",
         "n_emission_rows",
         "is_centred",
+        "centre_size",
     )
 
-    value_names: ClassVar[tuple[str, ...]]
-    sums_to_one: ClassVar[bool] = False  # whether the parameters of a state are probabilities that sum to 1
+    value_names: tuple[str, ...]
     domain: str = "a number"  # what a value can be, in words
     is_centred: bool = False
 
@@ -75,6 +77,16 @@ class Emission(Compilable, ABC):
         return self.n_components > 0
 
     @property
+    def width(self) -> int:
+        """Length of a row of ``theta``."""
+        return self.n_parameters + self.n_cached
+
+    @property
+    def centre_size(self) -> int:
+        """How many numbers the centre of a state is made of, in a family that measures from one."""
+        return self.n_features if self.is_centred else 0
+
+    @property
     def n_emission_rows(self) -> int:
         """Length of the statistic of all states."""
         return self.n_components * self.n_statistics
@@ -86,7 +98,7 @@ class Emission(Compilable, ABC):
 
     @abstractmethod
     def rows(self) -> FloatArray:
-        """The values as a matrix of shape (n_components, n_parameters): the first columns of ``theta``."""
+        """The values as a matrix of shape (n_components, n_parameters)."""
 
     @abstractmethod
     def shaped(self, rows: FloatArray) -> dict[str, FloatArray]:
@@ -102,6 +114,10 @@ class Emission(Compilable, ABC):
         for name, values in self.shaped(rows).items():
             setattr(other, name, frozen(values, name))
         return other
+
+    def with_theta(self, theta: FloatArray) -> Self:
+        """The same family with the values that ``theta`` holds."""
+        return self.with_rows(theta[:, : self.n_parameters])
 
     @classmethod
     def for_data(cls, X: FloatArray) -> Self:
@@ -119,6 +135,13 @@ class Emission(Compilable, ABC):
         except NotImplementedError:
             return self.rows()[:, 0]
 
+    def set_apart(self) -> Self | None:
+        """About the same distributions, their components apart, in a family whose states are made of components.
+
+        Start values are found for whole states. EM would never tell apart components that are all alike.
+        """
+        return None
+
     def parameter_table(self) -> IntArray:
         """The number of the parameter that stands in each cell of ``rows()``: cells that are equal share one."""
         return np.arange(self.n_components * self.n_parameters).reshape(self.n_components, -1)
@@ -132,6 +155,11 @@ class Emission(Compilable, ABC):
         everywhere = np.full((self.n_components, self.n_parameters), np.inf)
         return -everywhere, everywhere
 
+    @property
+    def sums_to_one(self) -> tuple[slice | IntArray, ...]:
+        """Columns of ``rows()`` that together are probabilities, which sum to 1."""
+        return ()
+
     def moments(self) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of an observation in each state: two arrays of shape (m, d)."""
         raise NotImplementedError(f"{type(self).__name__} needs a method moments() for forecasts of the observation")
@@ -143,13 +171,13 @@ class Emission(Compilable, ABC):
     def theta(self) -> FloatArray:
         """Rows of parameters and cached values, ready for the compiled methods."""
         rows = self.rows()
-        theta = np.zeros((len(rows), self.n_parameters + self.n_cached))
+        theta = np.zeros((len(rows), self.width))
         theta[:, : self.n_parameters] = rows
         self.prepare(theta)
         return theta
 
     @property
-    def limits(self) -> slice:
+    def limits(self) -> slice | IntArray:
         """Columns of ``theta`` that keep the M-step from collapsing onto single points of the data."""
         return slice(0, 0)
 
@@ -163,10 +191,11 @@ class Emission(Compilable, ABC):
     def refusal(self, X: FloatArray, place: int) -> str:
         """What is wrong with the value at this place, counted along the rows."""
         row, column = divmod(place, self.n_features)
-        return (
-            f"X[{row}, {column}] is {X[row, column]}: {type(self).__name__} expects {self.domain}, finite, "
-            "or NaN where missing."
-        )
+        return f"X[{row}, {column}] is {X[row, column]}: {self.domain_at(column)}, finite, or NaN where missing."
+
+    def domain_at(self, column: int) -> str:
+        """What a value of this column can be, and who says so."""
+        return f"{type(self).__name__} expects {self.domain}"
 
     def expected_statistic(self, theta: FloatArray) -> FloatArray:
         """The expected statistic of an observation in each state: what stands in for one of which nothing was seen."""
@@ -178,7 +207,7 @@ class Emission(Compilable, ABC):
 
     def centres(self, theta: FloatArray) -> FloatArray:
         """What each state measures its statistic from: the origin, unless the family has a moving centre."""
-        return np.zeros((self.n_components, self.n_features))
+        return np.zeros((self.n_components, self.centre_size))
 
     def translated(self, statistic: FloatArray, shifts: FloatArray) -> FloatArray:
         """The statistic of all states about centres moved by ``shifts``."""
@@ -206,6 +235,10 @@ class Emission(Compilable, ABC):
     def accepts(self, value: float) -> bool:
         """Whether ``value`` can occur at all; a value that cannot is refused before anything is learned."""
         return True
+
+    def accepts_at(self, column: int, value: float) -> bool:
+        """Whether ``value`` can occur in this column."""
+        return self.accepts(value)
 
     def is_missing(self, y: FloatArray) -> bool:
         """Whether ``y`` says nothing at all, because no feature of it was seen."""
@@ -242,7 +275,10 @@ class Emission(Compilable, ABC):
         return
 
     def move_centre(self, theta: FloatArray, S: FloatArray, shift: FloatArray) -> None:
-        """Move the centre kept in ``theta`` to the mean of ``S``, and write by how much into ``shift``."""
+        """Move the centre kept in ``theta`` to the mean of ``S``, and write by how much into ``shift``.
+
+        ``shift`` has ``centre_size`` entries.
+        """
         return
 
     def translate(self, s: FloatArray, shift: FloatArray) -> None:

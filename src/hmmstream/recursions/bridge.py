@@ -3,7 +3,8 @@
 numba chooses compiled code by type. Here every :class:`Compilable` object gets a type of its own, made of its class,
 the values of its constants and a digest of the source that its methods come from. The digest is part of numba's cache
 key: a cached loop is found again by the next process, and never again once the source has changed, be it this
-package's or that of a user's own family.
+package's or that of a user's own family. An object that is a constant of another stands there as its type, digest and
+all.
 """
 
 from __future__ import annotations
@@ -70,7 +71,10 @@ def specialize(loop: Any, *arguments: Any) -> Callable[..., Any]:
 
 
 class CompilableType(types.Opaque):
-    """The numba type of a :class:`Compilable`. It holds plain values only, so that a cache index always loads."""
+    """The numba type of a :class:`Compilable`.
+
+    It holds plain values and other such types only, so that a cache index always loads.
+    """
 
     def __init__(self, module: str, qualname: str, constants: tuple[tuple[str, Any], ...], digest: str) -> None:
         values = ", ".join(f"{name}={value!r}" for name, value in constants)
@@ -87,7 +91,8 @@ register_model(CompilableType)(models.OpaqueModel)
 @typeof_impl.register(Compilable)
 def _typeof(value: Compilable, context: Any) -> CompilableType:
     cls: Any = type(value)
-    return _type_of(cls, *(getattr(value, name) for name in _names_of_constants(cls)))
+    constants = (getattr(value, name) for name in _names_of_constants(cls))
+    return _type_of(cls, *(_typeof(c, context) if isinstance(c, Compilable) else c for c in constants))
 
 
 @functools.cache
@@ -188,6 +193,8 @@ def _unbox(typ: CompilableType, value: Any, context: Any) -> NativeValue:
 
 
 def _type_of_constant(value: Any) -> Any:
+    if isinstance(value, CompilableType):
+        return value
     return types.float64 if isinstance(value, float) else types.literal(value)
 
 
@@ -203,6 +210,8 @@ class _Constants(AttributeTemplate):
 @lower_getattr_generic(CompilableType)
 def _lower_constant(context: Any, builder: Any, typ: CompilableType, value: Any, attribute: str) -> Any:
     constant = dict(typ.constants)[attribute]
+    if isinstance(constant, CompilableType):
+        return context.get_dummy_value()
     return context.get_constant_generic(builder, _type_of_constant(constant), constant)
 
 
