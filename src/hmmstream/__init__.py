@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from hmmstream.averaging import Polyak, StatisticAverage
 from hmmstream.emissions import (
+    AutoRegressive,
     Bernoulli,
     Categorical,
     Emission,
@@ -36,6 +37,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "HMM",
+    "AutoRegressive",
     "BatchHMM",
     "Bernoulli",
     "Categorical",

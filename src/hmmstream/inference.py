@@ -60,13 +60,20 @@ def record(
     lengths: ArrayLike | None = None,
     states: ArrayLike | None = None,
     weights: ArrayLike | None = None,
+    *,
+    before: FloatArray | None = None,
 ) -> Record:
-    """Check what was said, and say what is wrong with it."""
-    matrix = observations(X, emission.n_features)
+    """Check what was said, and say what is wrong with it.
+
+    X starts a sequence, unless it goes on after rows that ``before`` was the latest of: see ``Emission.embed``.
+    """
+    matrix = observations(X, emission.n_columns)
     is_start = np.zeros(len(matrix), dtype=np.bool_)
-    is_start[:1] = True
+    is_start[:1] = before is None
     if lengths is not None:
         is_start[sequence_starts(lengths, len(matrix))] = True
+    if emission.n_lags:
+        matrix = emission.embed(matrix, is_start, np.full(emission.n_lags, np.nan) if before is None else before)
     refused = rows.check(emission, matrix)
     if refused != rows.ACCEPTED:
         raise ValueError(emission.refusal(matrix, refused))

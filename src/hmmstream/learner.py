@@ -119,7 +119,8 @@ class Learner:
         self._cells = self.start.transition.cells(m)
         width = emission.width
         self._shape = Shape(m, self._cells.n_groups, width, emission.n_statistics, has_prior=self.prior is not None)
-        self._buffer = np.empty((1, self.start.n_features))
+        self._buffer = np.empty((1, emission.n_features))
+        self._is_number = emission.n_features == 1
         self._step_is_built_in = is_built_in(self.step)
         self._schedule = (self.step if is_built_in(self.step) else Power(0.6)).numbers()
         self._not_filtered = np.empty((0, m))
@@ -128,6 +129,7 @@ class Learner:
         """Forget all that was learned and go back to the start."""
         self.frozen = False
         self.vector = np.zeros(self._shape.size)
+        self.latest = np.full(self.start.emission.n_lags, np.nan)  # values that the next row depends on
         state = self.state
         state.clock[LIKELIHOOD_FACTOR] = 1.0
         state.startprob[:] = state.phi[:] = self.start.startprob
@@ -182,7 +184,7 @@ class Learner:
         return filtered
 
     def take(self, data: Record, filtered: FloatArray) -> None:
-        """Learn from a record, and write each row's state probabilities as they stood at that row to ``filtered``."""
+        """Learn from rows of all features, and write state probabilities as they stood at each row to ``filtered``."""
         self._run(data.X, np.flatnonzero(data.is_start), filtered, data.states, data.weights)
 
     def recall(self, data: Record) -> None:
@@ -198,11 +200,11 @@ class Learner:
 
     def learn_one(self, x: Any) -> None:
         """Learn from one observation: a number, or a sequence of n_features numbers."""
-        if self.start.n_features == 1 and type(x) in PLAIN_NUMBERS:
+        if self._is_number and type(x) in PLAIN_NUMBERS:
             self._buffer[0, 0] = x
         else:
             row = x if isinstance(x, np.ma.MaskedArray) else np.asarray(x)
-            self._buffer[:] = observations(row.reshape(1, -1), self.start.n_features)
+            self._buffer[:], _ = self._rows(row.reshape(1, -1), None)
         self._run(self._buffer, NO_STARTS, self._not_filtered)
 
     def end_sequence(self) -> None:
@@ -239,8 +241,15 @@ class Learner:
 
     def _rows(self, X: ArrayLike, lengths: ArrayLike | None) -> tuple[FloatArray, IntArray]:
         """The observations, and the rows at which sequences start."""
-        matrix = observations(X, self.start.n_features)
-        return matrix, NO_STARTS if lengths is None else sequence_starts(lengths, len(matrix))
+        emission = self.start.emission
+        matrix = observations(X, emission.n_columns)
+        starts = NO_STARTS if lengths is None else sequence_starts(lengths, len(matrix))
+        if emission.n_lags:
+            is_start = np.zeros(len(matrix), dtype=np.bool_)
+            is_start[starts] = True
+            is_start[:1] |= self.vector[IN_SEQUENCE] == 0.0
+            matrix = emission.embed(matrix, is_start, self.latest)
+        return matrix, starts
 
     def _notes(
         self, n: int, states: ArrayLike | None, weights: ArrayLike | None
@@ -291,6 +300,8 @@ class Learner:
         )
         if refused != ACCEPTED:
             raise ValueError(f"{self.start.emission.refusal(X, refused)} Nothing was learned from this chunk.")
+        if len(self.latest) and len(X):
+            self.latest = self.start.emission.latest(X)
 
     def _specialize(self) -> None:
         """Find or make the machine code for this family, number of states and features."""

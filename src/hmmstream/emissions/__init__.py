@@ -1,6 +1,7 @@
 """Emission families: one file each. A new one is registered here and nowhere else."""
 
 from hmmstream.arrays import FloatArray
+from hmmstream.emissions.autoregressive import AutoRegressive
 from hmmstream.emissions.base import Emission, IndependentFeatures
 from hmmstream.emissions.bernoulli import Bernoulli
 from hmmstream.emissions.categorical import Categorical
@@ -44,6 +45,7 @@ def specification(emission: str | Emission, X: FloatArray) -> Emission:
 
 __all__ = [
     "FAMILIES",
+    "AutoRegressive",
     "Bernoulli",
     "Categorical",
     "Emission",

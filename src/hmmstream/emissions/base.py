@@ -64,6 +64,7 @@ class Emission(Compilable, ABC):
     is_centred: bool = False
 
     n_features: int = 0
+    n_lags: int = 0
     n_components: int = 0
     n_parameters: int
     n_cached: int = 0
@@ -75,6 +76,19 @@ class Emission(Compilable, ABC):
     def has_values(self) -> bool:
         """Whether this is a complete distribution rather than a specification."""
         return self.n_components > 0
+
+    @property
+    def n_columns(self) -> int:
+        """Columns of an observation. With ``n_lags``, earlier values stand in front of them, as features too."""
+        return self.n_features - self.n_lags
+
+    def embed(self, X: FloatArray, is_start: BoolArray, before: FloatArray) -> FloatArray:
+        """Rows of all features, from observations that come after those that ``before`` was the ``latest`` of."""
+        return X
+
+    def latest(self, rows: FloatArray) -> FloatArray:
+        """What the next row has to know of these."""
+        return np.empty(0)
 
     @property
     def width(self) -> int:
