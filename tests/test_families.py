@@ -146,9 +146,8 @@ def test_constant_data_are_survived_and_what_follows_is_learned(family, value):
 
 
 def test_m_steps_are_finite_whatever_the_statistic():
-    for family, emission in models.FAMILIES.items():
-        if family in models.CROSSED:
-            continue
+    for family in ("geometric", "negative-binomial", "negative-binomial-fixed", "gamma", "lognormal", "von-mises"):
+        emission = models.FAMILIES[family]
         for exponent in (-300, -20, 0, 20, 300):
             for sign in (-1.0, 1.0):
                 S = np.full((3, emission.n_statistics), sign * 10.0**exponent)

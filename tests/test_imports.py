@@ -67,10 +67,10 @@ def test_kernels_know_no_family_and_no_estimator():
             }, f"{path.name} imports {module}"
 
 
-def test_only_estimators_and_start_values_import_scikit_learn_and_only_recursions_numba():
+def test_only_estimators_import_scikit_learn_and_only_recursions_numba():
     for path in PACKAGE.rglob("*.py"):
         text = path.read_text()
-        is_estimator = path.parent == PACKAGE and path.name in {"estimator.py", "online.py", "starts.py"}
+        is_estimator = path.parent == PACKAGE and path.name in {"estimator.py", "online.py"}
         if not is_estimator and path.parent.name != "compat":
             assert "sklearn" not in text, path
         if path.parent.name != "recursions":

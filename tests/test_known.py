@@ -105,7 +105,7 @@ def test_a_row_of_weight_zero_moves_the_filter_and_teaches_nothing():
     b.learn(X[200:], weights=np.zeros(100))
     np.testing.assert_array_equal(models.values(a.last_model), models.values(b.last_model))
     assert (a.filtered_proba != b.filtered_proba).any()
-    np.testing.assert_array_equal(a.statistic.emissions[:, 0].sum(), b.statistic.emissions[:, 0].sum())
+    assert b.statistic.emissions[:, 0].sum() == pytest.approx(a.statistic.emissions[:, 0].sum(), rel=1e-12)
 
 
 def test_weights_of_one_and_unknown_states_change_nothing():

@@ -49,7 +49,12 @@ def matrix(X: ArrayLike) -> FloatArray:
     if hasattr(X, "toarray"):
         raise TypeError("X must be dense: sparse data are not supported, pass X.toarray()")
     try:
-        array: Any = np.ma.asarray(X, dtype=np.float64).filled(np.nan) if np.ma.isMaskedArray(X) else np.asarray(X)
+        array: Any = X
+        if np.ma.isMaskedArray(X):
+            array = np.ma.asarray(X, dtype=np.float64).filled(np.nan)
+        elif hasattr(X, "to_numpy") and hasattr(X, "isna"):  # a frame or series of pandas, with its own kind of missing
+            array = X.to_numpy(dtype=np.float64, na_value=np.nan)
+        array = np.asarray(array)
         if array.dtype == object:
             array = array.astype(np.float64)
     except TypeError as error:

@@ -19,6 +19,11 @@ from hmmstream.priors import Prior
 from hmmstream.transitions import Full, Transition
 
 
+def is_table(X: Any) -> bool:
+    """Whether ``X`` is an array or frame with columns, which may have names."""
+    return len(getattr(X, "shape", ())) == 2 and not hasattr(X, "toarray")
+
+
 class HMMEstimator(DensityMixin, BaseEstimator):
     """A scikit-learn estimator with a ``model_``."""
 
@@ -50,14 +55,13 @@ class HMMEstimator(DensityMixin, BaseEstimator):
 
     def _rows(self, X: Any) -> FloatArray:
         """``X`` as a matrix, if its columns are those that were learned from."""
-        if getattr(X, "ndim", 1) == 2 and not hasattr(X, "toarray"):
+        if is_table(X):
             validate_data(self, X, reset=False, skip_check_array=True)
         return matrix(X)
 
     def _note_columns(self, X: Any) -> None:
         """Remember the number of columns, and their names if they have some."""
-        table = X if getattr(X, "ndim", 1) == 2 else matrix(X)
-        validate_data(self, table, reset=True, skip_check_array=True)
+        validate_data(self, X if is_table(X) else matrix(X), reset=True, skip_check_array=True)
 
     def _states(self, y: Any, n: int) -> IntArray | None:
         """The states that ``y`` says are known. Labels of another kind are ignored, as unsupervised estimators do."""

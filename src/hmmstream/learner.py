@@ -42,7 +42,7 @@ from hmmstream.recursions.state import (
 from hmmstream.schedule import Power, Schedule, Step, check_step, evaluate, is_built_in
 
 NEVER = np.iinfo(np.int64).max
-REMEMBERED = 0.1  # of the rows that a start was made from, or of those that the statistic remembers if they are fewer
+REMEMBERED = 0.1  # of the rows that a start was made from
 PLAIN_NUMBERS = frozenset({float, np.float64, np.float32, np.int64, np.int32})
 NO_STARTS: IntArray = np.empty(0, dtype=np.int64)
 NO_STEPS: FloatArray = np.empty(0)
@@ -191,12 +191,13 @@ class Learner:
         """Take in the first rows of the stream, from which the start was made: all count the same, and nothing is new.
 
         The statistic would forget them soon. A share of it is therefore added to the prior: it keeps states that are
-        rare from being estimated by the last few observations alone.
+        rare from being estimated by the last few observations alone. But a step that forgets is meant to.
         """
         starts = np.flatnonzero(data.is_start)
         self._run(data.X, starts, self._not_filtered, data.states, data.weights, is_recall=True)
         state = self.state
-        state.prior[:] += REMEMBERED * min(state.clock[TIME], state.clock[MEMORY]) * state.S
+        if state.clock[MEMORY] == math.inf:
+            state.prior[:] += REMEMBERED * state.clock[TIME] * state.S
 
     def learn_one(self, x: Any) -> None:
         """Learn from one observation: a number, or a sequence of n_features numbers."""

@@ -32,8 +32,9 @@ BLOCK = 2**20  # numbers that are worked on together
 LARGEST = 1e140  # of an observation: sums of squares are finite
 # Centres of clusters are rows drawn with a probability that grows as this power of the distance to those drawn before.
 # The second power, refined by k-means, finds what is frequent; higher ones find what is rare, and far from the rest.
-POWERS = (2, 4, 8, 16, 2, 4, 8, 8)
-MIXTURE_STEPS, CHAIN_STEPS = 20, 50
+# Half of the starts are blurred: to each observation of a cluster comes as much of what all look like.
+POWERS, BLURS = (2, 4, 8, 16), (0.0, 1.0)
+K_MEANS_STEPS, MIXTURE_STEPS, TRIAL_STEPS, CHAIN_STEPS = 30, 20, 15, 50
 TIE = 5.0  # of the log-likelihood without regard to time: starts that are closer explain the rows equally well
 GAIN = 1e-3  # of the log-likelihood: EM steps that gain less are not worth their time
 
@@ -47,24 +48,27 @@ def find_start(
     """
     data = excerpt(data)
     if emission.has_values:
-        return candidate(emission, n_components, transition, data, rng, POWERS[0]).model
-    candidates = [candidate(emission, n_components, transition, data, rng, power) for power in POWERS]
+        return candidate(emission, n_components, transition, data, rng, POWERS[0], 0.0).model
+    candidates = [
+        candidate(emission, n_components, transition, data, rng, power, blur) for blur in BLURS for power in POWERS
+    ]
     least = max(found.log_likelihood for found in candidates) - TIE
-    fits = [
-        EM(found.model, data, start_kind="fixed", prior=found.prior).run(CHAIN_STEPS, GAIN)
+    trials = [
+        EM(found.model, data, start_kind="fixed", prior=found.prior)
         for found in candidates
         if found.log_likelihood >= least
     ]
-    best = max(fits, key=lambda fit: fit.history[-1]).model
-    return best if data.states is not None else in_order(best)
+    best = max(trials, key=lambda trial: trial.run(TRIAL_STEPS, GAIN).history[-1])
+    model = best.run(CHAIN_STEPS, GAIN).model
+    return model if data.states is not None else in_order(model)
 
 
 def draw_start(
     emission: Emission, n_components: int, transition: Transition, data: Record, rng: np.random.Generator
 ) -> HMM:
     """One start, left to chance."""
-    power = int(rng.choice(POWERS))
-    return candidate(emission, n_components, transition, excerpt(data), rng, power).model
+    power, blur = int(rng.choice(POWERS)), float(rng.choice(BLURS))
+    return candidate(emission, n_components, transition, excerpt(data), rng, power, blur).model
 
 
 def in_order(model: HMM) -> HMM:
@@ -82,7 +86,13 @@ class Candidate(NamedTuple):
 
 
 def candidate(
-    emission: Emission, m: int, transition: Transition, data: Record, rng: np.random.Generator, power: int
+    emission: Emission,
+    m: int,
+    transition: Transition,
+    data: Record,
+    rng: np.random.Generator,
+    power: int,
+    blur: float,
 ) -> Candidate:
     """A start from one division of the rows into clusters."""
     if emission.has_values and emission.n_components != m:
@@ -95,7 +105,7 @@ def candidate(
         labels = respect(labels, m, data.states)
     is_given = emission.has_values
     if not is_given:
-        emission = estimate(emission.sized(m, X.shape[1]), labels, data)
+        emission = estimate(emission.sized(m, X.shape[1]), labels, data, blur)
     prior = Prior(transitions=1.0, emission=emission, strength=1.0)
     shares = np.bincount(labels, minlength=m) + 1.0
     transmat = transition_matrix(labels, m, transition, data.is_start)
@@ -159,12 +169,12 @@ def far_apart(points: FloatArray, m: int, power: int, rng: np.random.Generator) 
 
 def k_means(points: FloatArray, centres: FloatArray) -> FloatArray:
     """The centres moved to the middle of what is nearest to them, again and again."""
-    from sklearn.cluster import KMeans
+    from scipy.cluster.vq import kmeans2  # on one core: the threads of scikit-learn's take longer to start than to work
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that some centres coincide: EM copes with it
+        warnings.simplefilter("ignore")  # that some clusters are empty: EM copes with it
         sample = points[:: len(points) // SAMPLE + 1]
-        return np.asarray(KMeans(len(centres), init=centres, n_init=1, max_iter=50).fit(sample).cluster_centers_)
+        return np.asarray(kmeans2(sample, centres, iter=K_MEANS_STEPS, minit="matrix")[0])
 
 
 def arrange(labels: IntArray, m: int, transition: Transition, X: FloatArray, is_start: Any) -> IntArray:
@@ -204,22 +214,23 @@ def transition_matrix(labels: IntArray, m: int, transition: Transition, is_start
     return np.asarray(transmat / transmat.sum(axis=1, keepdims=True))
 
 
-def estimate(emission: Emission, labels: IntArray, data: Record) -> Emission:
+def estimate(emission: Emission, labels: IntArray, data: Record, blur: float) -> Emission:
     """Values of the family from the clusters, as if they were the states."""
     weights = np.eye(emission.n_components)[labels]
     if data.weights is not None:
         weights *= data.weights[:, np.newaxis]
-    emission = maximize(emission, weights, data.X)
+    emission = maximize(emission, weights, data.X, blur)
     apart = emission.set_apart()
-    return emission if apart is None else maximize(apart, weights, data.X)
+    return emission if apart is None else maximize(apart, weights, data.X, blur)
 
 
-def maximize(emission: Emission, weights: FloatArray, X: FloatArray) -> Emission:
-    """The family's M-step, with one more observation in each state: so none is empty, or a point.
+def maximize(emission: Emission, weights: FloatArray, X: FloatArray, blur: float) -> Emission:
+    """The family's M-step, with one more observation in each state, and ``blur`` more for each: none is a point.
 
-    That one is like all the others: about the mean of its own state, if the family measures from a centre.
+    What comes in addition is like all others: about the mean of its own state, if the family measures from a centre.
     """
     theta = emission.theta()
+    emission.limit(X, theta)
     S = np.zeros((emission.n_components, emission.n_statistics))
     rows.accumulate(emission, theta, X, weights, S)
     if S[:, 0].sum() == 0.0:
@@ -231,9 +242,8 @@ def maximize(emission: Emission, weights: FloatArray, X: FloatArray) -> Emission
             emission.move_centre(theta[k], s if s[0] > 0.0 else overall, shift)
         S[:] = 0.0
         rows.accumulate(emission, theta, X, weights, S)
-    S += S.sum(axis=0) / S[:, 0].sum()
+    S += (1.0 + blur * S[:, :1]) * (S.sum(axis=0) / S[:, 0].sum())
     S /= S[:, 0].sum()
     emission.maximize(S, np.ones(len(S)), theta)
-    emission.limit(X, theta)
     emission.prepare(theta)
     return emission.with_theta(theta)
