@@ -58,6 +58,13 @@ def draw_start(
     return candidate(emission, n_components, transition, excerpt(data), rng, power).model
 
 
+def alike(emission: Emission, n_components: int, values: FloatArray) -> Emission:
+    """The family for one feature, with the same values in every state: those under which ``values`` are most likely."""
+    data = Record(values.reshape(-1, 1), np.ones(len(values), dtype=np.bool_))
+    one = estimate(emission.sized(1, 1), np.zeros(len(values), dtype=np.int64), data)
+    return emission.sized(n_components, 1).with_rows(np.tile(one.rows(), (n_components, 1)))
+
+
 def in_order(model: HMM) -> HMM:
     """The model with its states in the order of their means, if its structure allows for it."""
     reordered = model.relabel(np.argsort(model.emission.positions(), kind="stable"))
