@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from hmmstream import HMM, Gaussian, Learner, OnlineHMM, Poisson, Polyak, Prior, starts
+from hmmstream.record import Record
 
 NEW = {
     "gaussian-diag": Gaussian("diag", means=[[5.0], [4.0], [6.0]], covars=[[2.0], [0.5], [1.0]]),
@@ -128,3 +129,16 @@ def test_a_peek_finds_what_learning_finds_and_learns_nothing():
     nothing = OnlineHMM(4).peek(1.0)
     assert nothing.filtered_proba.tolist() == [0.25] * 4
     assert nothing.log_density == 0.0
+
+
+def test_start_values_come_from_what_was_seen_in_the_cluster():
+    """A feature far from zero that was missing for half of the time: nothing stands in for it that was never there."""
+    nan = np.nan
+    X = np.array([[0.0, 101.0], [0.1, nan], [0.2, 103.0], [5.0, nan], [nan, nan], [0.3, nan], [5.1, 201.0]])
+    labels = np.array([0, 0, 0, 1, 1, 0, 1])
+    assert starts.filled(X, labels)[:, 1].tolist() == pytest.approx([101, 101, 103, 201, nan, 103, 201], nan_ok=True)
+    assert starts.filled(X, np.array([0, 0, 0, 2, 0, 0, 1]))[3, 1] == 101.0  # nothing was seen in its cluster
+    data = Record(X, np.arange(7) == 0)
+    emission = starts.estimate(Gaussian("diag").sized(2, 2), labels, data)
+    assert emission.means[0, 1] == pytest.approx(102.0, abs=20.0)  # and one more observation like all others
+    assert emission.means[1, 1] == pytest.approx(201.0, abs=20.0)

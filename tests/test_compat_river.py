@@ -133,7 +133,7 @@ def test_features_come_join_go_and_return():
     """Three features; after 150 events three more, of which two tell the states apart; then the first stay away."""
     first, states = events(900)
     rng = np.random.default_rng(1)
-    late = np.stack([rng.normal(3 * states), rng.normal(-2 * states), rng.normal(size=900)], axis=1)
+    late = np.stack([rng.normal(3 * states), 1e4 + rng.normal(-2 * states), 1e5 + rng.normal(size=900)], axis=1)
     adapter = HMMClusterer(seed=1)
     found = []
     for at, x in enumerate(first):
@@ -147,7 +147,7 @@ def test_features_come_join_go_and_return():
     named = dict(zip(adapter.forecast(1)[0], adapter.hmm.last_model_.emission.means.T, strict=True))
     np.testing.assert_allclose(named["load"], [0.0, 4.0], atol=0.5)
     np.testing.assert_allclose(named["a"], [0.0, 3.0], atol=0.6)
-    np.testing.assert_allclose(named["b"], [0.0, -2.0], atol=0.6)
+    np.testing.assert_allclose(named["b"], [1e4, 1e4 - 2.0], atol=0.6)
     assert np.mean(np.array(found[200:]) == states[200:]) > 0.95
     assert np.mean(np.array(found[700:880]) == states[700:880]) > 0.95  # by the new ones alone
 

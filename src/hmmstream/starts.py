@@ -209,9 +209,10 @@ def estimate(emission: Emission, labels: IntArray, data: Record) -> Emission:
     weights = np.eye(emission.n_components)[labels]
     if data.weights is not None:
         weights *= data.weights[:, np.newaxis]
+    X = filled(data.X, labels) if emission.is_separable else data.X
     theta = emission.theta()
     S = np.zeros((emission.n_components, emission.n_statistics))
-    rows.accumulate(emission, theta, data.X, weights, S)
+    rows.accumulate(emission, theta, X, weights, S)
     if S[:, 0].sum() == 0.0:
         return emission
     if emission.is_centred:
@@ -220,10 +221,32 @@ def estimate(emission: Emission, labels: IntArray, data: Record) -> Emission:
         for k, s in enumerate(S):
             emission.move_centre(theta[k], s if s[0] > 0.0 else overall, shift)
         S[:] = 0.0
-        rows.accumulate(emission, theta, data.X, weights, S)
+        rows.accumulate(emission, theta, X, weights, S)
     S += S.sum(axis=0) / S[:, 0].sum()
     S /= S[:, 0].sum()
     emission.maximize(S, np.ones(len(S)), theta)
     emission.limit(data.X, theta)
     emission.prepare(theta)
     return emission.with_rows(theta[:, : emission.n_parameters])
+
+
+def filled(X: FloatArray, labels: IntArray) -> FloatArray:
+    """``X`` with values that were seen in the same cluster in the place of missing ones.
+
+    Nothing is known yet that could be expected of them, and what a family has before its first M-step may be far from
+    all data. A row of which nothing was seen stays as it is.
+    """
+    missing = np.isnan(X)
+    if not missing.any():
+        return X
+    X = X.copy()
+    to_fill = missing & ~missing.all(axis=1, keepdims=True)
+    for a in np.flatnonzero(to_fill.any(axis=0)):
+        for k in np.unique(labels[to_fill[:, a]]):
+            gaps = np.flatnonzero(to_fill[:, a] & (labels == k))
+            seen = X[~missing[:, a] & (labels == k), a]
+            if not len(seen):
+                seen = X[~missing[:, a], a]
+            if len(seen):
+                X[gaps, a] = seen[np.arange(len(gaps)) * len(seen) // len(gaps)]
+    return X
