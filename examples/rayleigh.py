@@ -32,7 +32,7 @@ class Rayleigh(IndependentFeatures):
             return -inf
         return log(y) - 2.0 * log(theta[0]) - 0.5 * (y / theta[0]) ** 2
 
-    def feature_statistic(self, y, s):
+    def feature_statistic(self, theta, y, s):
         s[0] = y * y
 
     def feature_expectation(self, theta, s):

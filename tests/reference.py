@@ -10,9 +10,25 @@ import itertools
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
+from scipy import optimize, special, stats
 
-from hmmstream import HMM, Bernoulli, Categorical, Exponential, Gaussian, Multinomial, Poisson
+from hmmstream import (
+    HMM,
+    Bernoulli,
+    Categorical,
+    Exponential,
+    Gamma,
+    Gaussian,
+    GaussianMixture,
+    Geometric,
+    LinearRegression,
+    LogNormal,
+    Multinomial,
+    NegativeBinomial,
+    Poisson,
+    VonMises,
+)
+from hmmstream.emissions import Independent
 
 RARE = 1e-12  # a symbol, count or answer is never given a smaller probability or rate by the M-step
 EXTINCT = 1e-40  # nor a possible transition
@@ -35,17 +51,45 @@ def covariances(emission: Gaussian) -> np.ndarray:
 
 
 def factorises(emission) -> bool:
-    """Whether the features are independent given the state, so that each can be missing by itself."""
+    """Whether the features are independent given the state."""
     if isinstance(emission, Multinomial):
         return False
     dense = isinstance(emission, Gaussian) and emission.covariance in ("full", "tied")
     return not dense or emission.n_features == 1
 
 
+def taken_apart(emission: Independent, y: np.ndarray) -> list[tuple]:
+    """The parts of mixed data, each with its features."""
+    sizes = [part.n_features for part in emission.parts]
+    return list(zip(emission.parts, np.split(y, np.cumsum(sizes)[:-1]), strict=True))
+
+
+def state_components(emission: GaussianMixture, i: int) -> Gaussian:
+    """The components of state i, as the states of a Gaussian family."""
+    return Gaussian(emission.covariance, emission.means[i], emission.covars[i])
+
+
+def responsibilities(emission: GaussianMixture, i: int, y: np.ndarray) -> np.ndarray:
+    """Probability of each component of state i, given y."""
+    g = np.array([log_density(state_components(emission, i), j, y) for j in range(emission.n_mix)])
+    weights = emission.weights[i] * np.exp(g - g.max())
+    return weights / weights.sum()
+
+
+def says_nothing(emission, y: np.ndarray) -> bool:
+    """Whether a row is missing."""
+    match emission:
+        case Independent():
+            return all(says_nothing(part, own) for part, own in taken_apart(emission, y))
+        case LinearRegression():
+            return bool(np.isnan(y).any())
+    return bool(np.isnan(y).all())
+
+
 def log_density(emission, i: int, y: np.ndarray) -> float:
     """log g(i, y); NaN is missing."""
     missing = np.isnan(y)
-    if missing.all() or (missing.any() and not factorises(emission)):
+    if says_nothing(emission, y):
         return 0.0
     at = np.flatnonzero(~missing)
     with np.errstate(divide="ignore"):
@@ -63,6 +107,26 @@ def log_density(emission, i: int, y: np.ndarray) -> float:
                 return float(stats.expon(scale=1 / emission.rates[i, at]).logpdf(y[at]).sum())
             case Bernoulli():
                 return float(stats.bernoulli(emission.probs[i, at]).logpmf(y[at].astype(int)).sum())
+            case Geometric():
+                return float(stats.geom.logpmf(y[at], emission.probs[i, at]).sum())
+            case NegativeBinomial():
+                r, mean = emission.shapes[i, at], emission.means[i, at]
+                return float(stats.nbinom.logpmf(y[at], r, r / (r + mean)).sum())
+            case Gamma():
+                return float(stats.gamma.logpdf(y[at], emission.shapes[i, at], scale=1 / emission.rates[i, at]).sum())
+            case LogNormal():
+                s, scale = np.sqrt(emission.variances[i, at]), np.exp(emission.means[i, at])
+                return float(stats.lognorm.logpdf(y[at], s, scale=scale).sum())
+            case VonMises():
+                return float(stats.vonmises.logpdf(y[at], emission.concentrations[i, at], emission.means[i, at]).sum())
+            case GaussianMixture():
+                g = [log_density(state_components(emission, i), j, y) for j in range(emission.n_mix)]
+                return float(logsumexp(np.log(emission.weights[i]) + g))
+            case LinearRegression():
+                line = emission.intercepts[i] + emission.coefficients[i] @ y[:-1]
+                return float(stats.norm(line, np.sqrt(emission.variances[i])).logpdf(y[-1]))
+            case Independent():
+                return sum(log_density(part, i, own) for part, own in taken_apart(emission, y))
     return emission.reference_log_density(i, y)
 
 
@@ -72,15 +136,32 @@ def second_moments(emission: Gaussian, square: np.ndarray) -> np.ndarray:
     return square[np.tril_indices(d)] if not factorises(emission) else np.diag(square)
 
 
+def side_by_side(*columns: np.ndarray) -> np.ndarray:
+    """Numbers of each feature, those of one feature next to each other."""
+    return np.stack(columns, axis=-1).reshape(*columns[0].shape[:-1], -1)
+
+
+def bessel_ratio(kappa):
+    return special.i1e(kappa) / special.i0e(kappa)
+
+
+def given_what_was_seen(mean: np.ndarray, cov: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and covariance of a normal vector given those of its components that are not NaN in y."""
+    seen, missing = np.flatnonzero(~np.isnan(y)), np.flatnonzero(np.isnan(y))
+    regression = cov[np.ix_(missing, seen)] @ np.linalg.inv(cov[np.ix_(seen, seen)])
+    filled, rest = y.copy(), np.zeros_like(cov)
+    filled[missing] = mean[missing] + regression @ (y - mean)[seen]
+    rest[np.ix_(missing, missing)] = cov[np.ix_(missing, missing)] - regression @ cov[np.ix_(seen, missing)]
+    return filled, rest
+
+
 def statistic(emission, i: int, y: np.ndarray) -> np.ndarray:
-    """s(y) = (1, ...) in state i; what is missing is replaced by its expectation there."""
+    """s(y) = (1, ...) in state i; what is missing is replaced by its expectation there, given what was seen."""
     missing = np.isnan(y)
-    if missing.any() and not factorises(emission):
-        missing[:] = True
     match emission:
         case Gaussian():
-            mean = np.where(missing, emission.means[i], y)
-            square = np.outer(mean, mean) + covariances(emission)[i] * np.outer(missing, missing)
+            mean, rest = given_what_was_seen(emission.means[i], covariances(emission)[i], y)
+            square = np.outer(mean, mean) + rest
             return np.concatenate([[1.0], mean, second_moments(emission, square)])
         case Categorical():
             hot = emission.probs[i] if missing[0] else np.eye(emission.n_categories)[int(y[0])]
@@ -93,7 +174,54 @@ def statistic(emission, i: int, y: np.ndarray) -> np.ndarray:
             return np.concatenate([[1.0], np.where(missing, 1 / emission.rates[i], y)])
         case Bernoulli():
             return np.concatenate([[1.0], np.where(missing, emission.probs[i], y)])
+        case Geometric():
+            return np.concatenate([[1.0], np.where(missing, 1 / emission.probs[i], y)])
+        case NegativeBinomial():
+            r, mean = emission.shapes[i], emission.means[i]
+            count = np.where(missing, mean, y)
+            if not emission.learn_shape:
+                return np.concatenate([[1.0], count])
+            beta = r / mean  # the rate λ behind a count is Gamma(r, β), and Gamma(r + y, β + 1) given the count
+            rate = np.where(missing, r / beta, (r + count) / (beta + 1))
+            log_rate = np.where(missing, special.psi(r) - np.log(beta), special.psi(r + count) - np.log(beta + 1))
+            return np.concatenate([[1.0], side_by_side(count, rate, log_rate)])
+        case Gamma():
+            a, b = emission.shapes[i], emission.rates[i]
+            log_y = np.log(np.where(missing, 1.0, y))
+            log_y = np.where(missing, special.psi(a) - np.log(b), log_y)
+            return np.concatenate([[1.0], side_by_side(np.where(missing, a / b, y), log_y)])
+        case LogNormal():
+            mean = np.where(missing, emission.means[i], np.log(y))
+            square = mean**2 + np.where(missing, emission.variances[i], 0.0)
+            return np.concatenate([[1.0], side_by_side(mean, square)])
+        case VonMises():
+            angle = np.where(missing, emission.means[i], y)
+            length = np.where(missing, bessel_ratio(emission.concentrations[i]), 1.0)
+            return np.concatenate([[1.0], side_by_side(length * np.cos(angle), length * np.sin(angle))])
+        case GaussianMixture():
+            inner = state_components(emission, i)
+            own = [r * statistic(inner, j, y) for j, r in enumerate(responsibilities(emission, i, y))]
+            return np.concatenate([[1.0], *own])
+        case LinearRegression():
+            z = np.zeros_like(y) if missing.any() else y  # a missing row has no weight
+            return np.concatenate([[1.0], z, np.outer(z, z)[np.tril_indices(len(z))]])
+        case Independent():
+            return np.concatenate([statistic(part, i, own) for part, own in taken_apart(emission, y)])
     return emission.reference_statistic(i, y)
+
+
+def solved(function, values: np.ndarray) -> np.ndarray:
+    """For each of the values the positive x with function(x) = value."""
+
+    def root(value):
+        u = optimize.brentq(lambda u: function(np.exp(u)) - value, -20.0, 20.0, xtol=1e-15, rtol=1e-15)
+        return np.exp(u)
+
+    return np.vectorize(root)(values)
+
+
+def gamma_shapes(mean: np.ndarray, mean_log: np.ndarray) -> np.ndarray:
+    return solved(lambda a: np.log(a) - special.psi(a), np.log(mean) - mean_log)
 
 
 def m_step(emission, S: np.ndarray):
@@ -113,6 +241,23 @@ def m_step(emission, S: np.ndarray):
             return Exponential(1 / mean)
         case Bernoulli():
             return Bernoulli(np.clip(mean, RARE, 1 - RARE))
+        case Geometric():
+            return Geometric(1 / mean)
+        case NegativeBinomial(learn_shape=False):
+            return NegativeBinomial(emission.shapes, np.maximum(mean, RARE), learn_shape=False)
+        case NegativeBinomial():
+            count, rate, log_rate = mean.reshape(m, d, 3).transpose(2, 0, 1)
+            return NegativeBinomial(gamma_shapes(rate, log_rate), np.maximum(count, RARE))
+        case Gamma():
+            amount, log_amount = mean.reshape(m, d, 2).transpose(2, 0, 1)
+            shapes = gamma_shapes(amount, log_amount)
+            return Gamma(shapes, shapes / amount)
+        case LogNormal():
+            first, second = mean.reshape(m, d, 2).transpose(2, 0, 1)
+            return LogNormal(first, second - first**2)
+        case VonMises():
+            resultant = mean.reshape(m, d, 2) @ [1, 1j]
+            return VonMises(np.angle(resultant), solved(bessel_ratio, abs(resultant)))
         case Gaussian():
             mu = mean[:, :d]
             if factorises(emission):
@@ -133,6 +278,23 @@ def m_step(emission, S: np.ndarray):
                 "tied": np.einsum("i,iab->ab", weight, cov),
             }[emission.covariance]
             return Gaussian(emission.covariance, mu, covars)
+        case GaussianMixture():
+            weights = np.maximum(mean.reshape(m, emission.n_mix, -1)[:, :, 0], RARE)
+            own = [m_step(state_components(emission, i), S[i, 1:].reshape(emission.n_mix, -1)) for i in range(m)]
+            means, covars = np.array([g.means for g in own]), np.array([g.covars for g in own])
+            return GaussianMixture(
+                None, emission.covariance, weights / weights.sum(axis=1, keepdims=True), means, covars
+            )
+        case LinearRegression():
+            joint = m_step(Gaussian("full", np.zeros((m, d)), np.tile(np.eye(d), (m, 1, 1))), S)
+            slopes = np.array([np.linalg.solve(cov[:-1, :-1], cov[:-1, -1]) for cov in joint.covars])
+            intercepts = joint.means[:, -1] - (slopes * joint.means[:, :-1]).sum(axis=1)
+            rest = joint.covars[:, -1, -1] - (slopes * joint.covars[:, :-1, -1]).sum(axis=1)
+            return LinearRegression(None, slopes, intercepts, rest)
+        case Independent():
+            sizes = [len(statistic(part, 0, np.full(part.n_features, np.nan))) for part in emission.parts]
+            pieces = np.split(S, np.cumsum(sizes)[:-1], axis=1)
+            return Independent([m_step(part, own) for part, own in zip(emission.parts, pieces, strict=True)])
     return emission.reference_m_step(S)
 
 
@@ -176,9 +338,8 @@ def log_densities(hmm: HMM, X: np.ndarray) -> np.ndarray:
 
 
 def informative(hmm: HMM, X: np.ndarray) -> np.ndarray:
-    """The times at which something was observed. Correlated features are observed together or not at all."""
-    missing = np.isnan(X)
-    return np.flatnonzero(~(missing.all(axis=1) if factorises(hmm.emission) else missing.any(axis=1)))
+    """The times at which something was observed."""
+    return np.array([t for t, y in enumerate(X) if not says_nothing(hmm.emission, y)], dtype=int)
 
 
 def enumerate_paths(hmm: HMM, X: np.ndarray) -> tuple[float, S]:
@@ -480,14 +641,13 @@ def batch_em(hmm: HMM, sequences: list, n_iter: int, with_first: bool = True, st
 def log_density_gradient(emission, i: int, y: np.ndarray) -> np.ndarray:
     """Derivatives of log g(i, y) by the numbers of the i-th row of ``emission.rows()``, each by itself."""
     missing = np.isnan(y)
-    if missing.any() and not factorises(emission):
-        missing[:] = True
     match emission:
         case Gaussian():
-            precision = np.linalg.inv(covariances(emission)[i])
+            seen = np.ix_(~missing, ~missing)
+            precision = np.zeros((len(y), len(y)))  # of what was seen
+            precision[seen] = np.linalg.inv(covariances(emission)[i][seen])
             z = np.where(missing, 0.0, y - emission.means[i])
-            seen = np.outer(~missing, ~missing)
-            by_covariance = 0.5 * (precision @ np.outer(z, z) @ precision - precision) * seen
+            by_covariance = 0.5 * (precision @ np.outer(z, z) @ precision - precision)
             diagonal = np.diag(by_covariance)
             by_covars = {"full": by_covariance.ravel(), "tied": by_covariance.ravel(), "diag": diagonal}
             return np.concatenate([precision @ z, by_covars.get(emission.covariance, [diagonal.sum()])])
@@ -506,6 +666,37 @@ def log_density_gradient(emission, i: int, y: np.ndarray) -> np.ndarray:
         case Bernoulli():
             p = emission.probs[i]
             return np.where(missing, 0.0, np.where(y == 1, 1 / p, -1 / (1 - p)))
+        case Geometric():
+            p = emission.probs[i]
+            return np.where(missing, 0.0, 1 / p - (y - 1) / (1 - p))
+        case NegativeBinomial():
+            r, mean = emission.shapes[i], emission.means[i]
+            by_shape = special.psi(r + y) - special.psi(r) + np.log(r / (r + mean)) + (mean - y) / (r + mean)
+            gradient = side_by_side(by_shape, y / mean - (r + y) / (r + mean))
+            return np.where(np.repeat(missing, 2), 0.0, gradient)
+        case Gamma():
+            a, b = emission.shapes[i], emission.rates[i]
+            gradient = side_by_side(np.log(b * np.where(missing, 1.0, y)) - special.psi(a), a / b - y)
+            return np.where(np.repeat(missing, 2), 0.0, gradient)
+        case LogNormal():
+            z, v = np.log(y) - emission.means[i], emission.variances[i]
+            return np.where(np.repeat(missing, 2), 0.0, side_by_side(z / v, (z**2 / v - 1) / (2 * v)))
+        case VonMises():
+            z, kappa = y - emission.means[i], emission.concentrations[i]
+            gradient = side_by_side(kappa * np.sin(z), np.cos(z) - bessel_ratio(kappa))
+            return np.where(np.repeat(missing, 2), 0.0, gradient)
+        case GaussianMixture():
+            r, inner = responsibilities(emission, i, y), state_components(emission, i)
+            own = [r[j] * log_density_gradient(inner, j, y) for j in range(emission.n_mix)]
+            return np.concatenate([r / emission.weights[i], *own])
+        case LinearRegression():
+            if missing.any():
+                return np.zeros(emission.n_inputs + 2)
+            v = emission.variances[i]
+            e = y[-1] - emission.intercepts[i] - emission.coefficients[i] @ y[:-1]
+            return np.concatenate([e / v * y[:-1], [e / v, 0.5 * (e**2 / v - 1) / v]])
+        case Independent():
+            return np.concatenate([log_density_gradient(part, i, own) for part, own in taken_apart(emission, y)])
     return emission.reference_gradient(i, y)
 
 

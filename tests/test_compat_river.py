@@ -177,6 +177,18 @@ def test_a_family_of_dependent_features_ignores_new_ones_and_says_so():
     assert adapter.score_one({"current": 0.1, "voltage": 5.0}) == adapter.score_one({"current": 0.1})
 
 
+def test_features_that_are_named_beforehand_come_in_that_order():
+    adapter = HMMClusterer(features=["wind", "load", "heat"], seed=1)
+    adapter.learn_one({"later": 1.0})  # nothing that the model could begin with
+    adapter.learn_one({"load": None})
+    assert adapter.predict_proba_one({"load": 1.0}) == {0: 0.5, 1: 0.5}
+    stream, _ = events(40)
+    for x in stream:
+        adapter.learn_one(x)
+    assert list(adapter.forecast(1)[0]) == ["wind", "load", "heat"]
+    np.testing.assert_allclose(adapter.hmm.means_[:, 2].mean(), 34.5, atol=5.0)
+
+
 def test_what_is_no_number_or_not_of_the_family_is_refused_and_changes_nothing():
     adapter = HMMClusterer()
     for value in ("red", "3.5", [1.0], {}, 1j):

@@ -26,7 +26,8 @@ LAYERS = [
     ["batch", "online"],
     ["compat"],
 ]
-SHARED = {"base", "bridge", "state", "vectors", "rows", "online"}  # what neighbours in a folder may import
+# What neighbours in a folder may import
+SHARED = {"base", "gaussian", "linear_regression", "special", "bridge", "state", "vectors", "rows", "online"}
 LEVEL = {name: level for level, layer in enumerate(LAYERS) for name in layer}
 MODULES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py") if path.name != "__init__.py")
 

@@ -7,7 +7,23 @@ import models
 import numpy as np
 import pytest
 
-from hmmstream import HMM, Bernoulli, Categorical, Exponential, Gaussian, Masked, Multinomial, Poisson
+from hmmstream import (
+    HMM,
+    Bernoulli,
+    Categorical,
+    Exponential,
+    Gamma,
+    Gaussian,
+    GaussianMixture,
+    Geometric,
+    LinearRegression,
+    LogNormal,
+    Masked,
+    Multinomial,
+    NegativeBinomial,
+    Poisson,
+    VonMises,
+)
 
 TWO = Gaussian("diag", means=[0, 1], covars=[1, 1])
 
@@ -62,6 +78,27 @@ def test_a_model_keeps_its_own_copy_of_its_values():
     assert hmm.transmat[0, 0] == 0.9
 
 
+def means(emission):
+    """The mean of each feature in each state: (m, d)."""
+    return {
+        Gaussian: lambda e: e.means,
+        GaussianMixture: lambda e: np.einsum("ij,ijd->id", e.weights, e.means),
+        LinearRegression: lambda e: np.column_stack([0.0 * e.coefficients, e.intercepts]),
+        Poisson: lambda e: e.rates,
+        Exponential: lambda e: 1 / e.rates,
+        Bernoulli: lambda e: e.probs,
+        Categorical: lambda e: (e.probs @ np.arange(e.n_categories))[:, None],
+        Multinomial: lambda e: e.n_trials * e.probs,
+        Geometric: lambda e: 1 / e.probs,
+        NegativeBinomial: lambda e: e.means,
+        Gamma: lambda e: e.shapes / e.rates,
+        LogNormal: lambda e: np.exp(e.means + e.variances / 2),
+        VonMises: lambda e: e.means,
+        models.ReferenceRayleigh: lambda e: e.scales * np.sqrt(np.pi / 2),
+        models.families.Independent: lambda e: np.hstack([means(part) for part in e.parts]),
+    }[type(emission)](emission)
+
+
 @pytest.mark.parametrize(("family", "structure"), models.ALL)
 def test_samples_have_the_shape_and_moments_of_the_model(family, structure):
     """Transition frequencies and means per state, at 5 standard errors or better: a false alarm in 1e5 or so."""
@@ -76,15 +113,9 @@ def test_samples_have_the_shape_and_moments_of_the_model(family, structure):
         np.testing.assert_allclose(np.bincount(after, minlength=3) / len(after), hmm.transmat[i], atol=error)
     again, _ = hmm.sample(n, np.random.default_rng(3))
     np.testing.assert_array_equal(X, again)
-    expected = {
-        Gaussian: lambda e: e.means,
-        Poisson: lambda e: e.rates,
-        Exponential: lambda e: 1 / e.rates,
-        Bernoulli: lambda e: e.probs,
-        Categorical: lambda e: (e.probs @ np.arange(e.n_categories))[:, None],
-        Multinomial: lambda e: e.n_trials * e.probs,
-        models.ReferenceRayleigh: lambda e: e.scales * np.sqrt(np.pi / 2),
-    }[type(hmm.emission)](hmm.emission)
+    expected = means(hmm.emission)
+    if family == "von-mises":  # angles from the mean direction; at these concentrations hardly any is near ±π
+        X = (X - expected[states] + np.pi) % (2 * np.pi) - np.pi + expected[states]
     for i in range(3):
         x = X[states == i]
         np.testing.assert_array_less(abs(x.mean(axis=0) - expected[i]), 5 * x.std(axis=0) / np.sqrt(len(x)) + 1e-12)
@@ -126,6 +157,20 @@ def test_a_state_of_probability_zero_is_never_sampled():
         (lambda: Poisson([[[1]]]), "must have shape"),
         (lambda: Exponential([0, 2]), "must be positive"),
         (lambda: Bernoulli([0.5, 1.5]), "between 0 and 1"),
+        (lambda: Geometric([0.5, 0.0]), "positive and at most 1"),
+        (lambda: Geometric([0.5, 1.1]), "positive and at most 1"),
+        (lambda: Gamma([1, 2], [1, 0]), "rates must be positive"),
+        (lambda: Gamma([1, 2]), "give all of shapes, rates, or none"),
+        (lambda: Gamma([1, 2], [1, 2, 3]), "rates must have shape"),
+        (lambda: LogNormal([0, 1], [1, 0]), "variances must be positive"),
+        (lambda: VonMises([0, 1], [1, -1]), "must not be negative"),
+        (lambda: VonMises([0, np.inf], [1, 1]), "means must be finite"),
+        (lambda: NegativeBinomial([0, 2], [1, 2]), "shapes must be positive"),
+        (lambda: NegativeBinomial([1, 2], [1, 0]), "means must be positive"),
+        (lambda: NegativeBinomial(0.0, learn_shape=False), "shapes must be positive"),
+        (lambda: NegativeBinomial(means=[1, 2]), "give all of shapes, means, or none"),
+        (lambda: NegativeBinomial(2.0), "one number to keep"),
+        (lambda: NegativeBinomial(learn_shape=False), "one number to keep"),
         (lambda: Categorical(), "n_categories must be"),
         (lambda: Categorical(3, [[0.5, 0.5]]), "2 columns, but n_categories is 3"),
         (lambda: Categorical(probs=[[0.5, 0.4]]), "sum to 1"),

@@ -111,8 +111,9 @@ def test_an_explicit_start_decides_and_contradictions_are_refused():
     ]:
         with pytest.raises(ValueError, match=message):
             OnlineHMM(init=start, **options).partial_fit([1])
-    with pytest.raises(ValueError, match="pass a model to start from"):
-        OnlineHMM(2).partial_fit([1.0])
+    for init in ("random", None, Gaussian()):
+        with pytest.raises(ValueError, match="init must be 'auto' or an HMM"):
+            OnlineHMM(2, init=init).partial_fit([1.0])
 
 
 def test_the_kind_of_a_family_must_agree_as_well():

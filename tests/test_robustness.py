@@ -184,6 +184,13 @@ def test_features_are_missing_one_by_one_where_the_family_factorises():
     assert abs(moved[:, 1]).max() > 10 * abs(moved[:, 0]).max()
 
 
+@pytest.mark.parametrize("family", ["gaussian-full", "gaussian-tied"])
+def test_gaps_in_features_that_determine_each_other_leave_no_nan(family):
+    x = np.random.default_rng(3).normal(size=(2000, 1))
+    for X in (np.hstack([x, -2 * x]), np.hstack([1e12 * x, 0 * x]), 1e140 * np.hstack([x, x**3])):
+        assert_sane(learned(models.rough_start(family), models.with_gaps(X, 0.3)))
+
+
 @pytest.mark.parametrize(
     ("emission", "bad", "why"),
     [

@@ -22,6 +22,19 @@ hmm = HMM([0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]], Gaussian("tied", means=[0, 1], c
 learner = Learner(hmm)
 learner.learn_one(0.3)
 """
+WRAPPED = """
+from hmmstream import Exponential
+
+class Wrapped(Exponential):
+    constants = ("inner",)
+
+    def __init__(self, inner):
+        super().__init__(inner.scales)
+        self.inner = inner
+
+    def feature_log_density(self, theta, y):
+        return self.inner.feature_log_density(theta, y)
+"""
 STATS = """
 from hmmstream.recursions import online
 stats = online.learn.stats
@@ -91,7 +104,7 @@ def test_an_edited_package_never_meets_its_old_cache(tmp_path):
     assert run(code, tmp_path / "cache", tmp_path) == [before[0], "1", "0"]
     family = tmp_path / "hmmstream" / "emissions" / "gaussian.py"
     status, text = family.stat(), family.read_text()
-    edited = text.replace("return 0.0 if self.is_missing(y) else theta[self.log_norm]", "return 1234.0" + " " * 48)
+    edited = text.replace("return 0.0 if self.has_gaps(y) else theta[self.log_norm]", "return 1234.0" + " " * 46)
     assert edited != text
     family.write_text(edited)
     os.utime(family, ns=(status.st_atime_ns, status.st_mtime_ns))
@@ -107,6 +120,25 @@ def test_a_user_family_is_cached_and_an_edited_one_compiled_anew(tmp_path):
         "from sea import Rayleigh\nfrom hmmstream import HMM, Learner\n"
         "learner = Learner(HMM([0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]], Rayleigh([0.5, 2.0])))\n"
         "learner.learn_one(1.0)\nprint(learner.log_likelihood)\n" + STATS
+    )
+    first = run(code, tmp_path / "cache", cwd=tmp_path)
+    assert first[1:] == ["0", "1"]
+    assert run(code, tmp_path / "cache", cwd=tmp_path) == [first[0], "1", "0"]
+    family.write_text(family.read_text().replace("return log(y)", "return 1000.0 + log(y)"))
+    edited = run(code, tmp_path / "cache", cwd=tmp_path)
+    assert edited[1:] == ["0", "1"]
+    assert float(edited[0]) == pytest.approx(float(first[0]) + 1000.0)
+
+
+def test_a_family_inside_another_is_cached_and_an_edited_one_compiled_anew(tmp_path):
+    family = tmp_path / "sea.py"
+    family.write_text((ROOT / "examples" / "rayleigh.py").read_text())
+    (tmp_path / "wrapped.py").write_text(WRAPPED)
+    code = (
+        "from sea import Rayleigh\nfrom wrapped import Wrapped\nfrom hmmstream import HMM\n"
+        "from hmmstream.recursions.rows import densities\n"
+        "hmm = HMM([0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]], Wrapped(Rayleigh([0.5, 2.0])))\n"
+        "print(hmm.log_likelihood([1.0]), len(densities.stats.cache_hits), len(densities.stats.cache_misses))\n"
     )
     first = run(code, tmp_path / "cache", cwd=tmp_path)
     assert first[1:] == ["0", "1"]

@@ -10,7 +10,7 @@ from numba import typeof
 from hmmstream import HMM, Exponential, Gaussian, IndependentFeatures, Learner
 
 
-class LogNormal(IndependentFeatures):
+class UserLogNormal(IndependentFeatures):
     """Two parameters and two statistics a feature."""
 
     value_names = ("locations", "variances")
@@ -29,7 +29,7 @@ class LogNormal(IndependentFeatures):
         z = log(y) - theta[0]
         return -log(y) - 0.5 * log(2.0 * pi * theta[1]) - 0.5 * z * z / theta[1]
 
-    def feature_statistic(self, y, s):
+    def feature_statistic(self, theta, y, s):
         s[0] = log(y)
         s[1] = log(y) ** 2
 
@@ -68,7 +68,7 @@ class Erlang(Exponential):
 class Cubic(Exponential):
     """Its statistic overflows."""
 
-    def feature_statistic(self, y, s):
+    def feature_statistic(self, theta, y, s):
         s[0] = y * y * y
 
 
@@ -78,10 +78,10 @@ def chain(emission):
 
 def test_several_parameters_and_statistics():
     """A log-normal family on data is a Gaussian family on their logarithms."""
-    world = chain(LogNormal([[0.0, 1.0], [2.0, 0.0]], [[0.5, 0.3], [0.2, 0.4]]))
+    world = chain(UserLogNormal([[0.0, 1.0], [2.0, 0.0]], [[0.5, 0.3], [0.2, 0.4]]))
     X = world.sample(500, 1)[0]
     X[10:20, 0] = np.nan
-    user = Learner(chain(LogNormal([[0.3, 0.8], [1.5, 0.3]], np.ones((2, 2)))))
+    user = Learner(chain(UserLogNormal([[0.3, 0.8], [1.5, 0.3]], np.ones((2, 2)))))
     gauss = Learner(chain(Gaussian("diag", means=[[0.3, 0.8], [1.5, 0.3]], covars=np.ones((2, 2)))))
     user.learn(X)
     gauss.learn(np.log(X))

@@ -6,14 +6,22 @@ from typing import TYPE_CHECKING, Any
 
 from hmmstream.averaging import Polyak, StatisticAverage
 from hmmstream.emissions import (
+    AutoRegressive,
     Bernoulli,
     Categorical,
     Emission,
     Exponential,
+    Gamma,
     Gaussian,
+    GaussianMixture,
+    Geometric,
     IndependentFeatures,
+    LinearRegression,
+    LogNormal,
     Multinomial,
+    NegativeBinomial,
     Poisson,
+    VonMises,
 )
 from hmmstream.model import HMM, Forecast
 from hmmstream.priors import Prior
@@ -29,6 +37,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "HMM",
+    "AutoRegressive",
     "BatchHMM",
     "Bernoulli",
     "Categorical",
@@ -37,13 +46,19 @@ __all__ = [
     "Exponential",
     "Forecast",
     "Full",
+    "Gamma",
     "Gaussian",
+    "GaussianMixture",
+    "Geometric",
     "Harmonic",
     "Independent",
     "IndependentFeatures",
     "Learner",
+    "LinearRegression",
+    "LogNormal",
     "Masked",
     "Multinomial",
+    "NegativeBinomial",
     "OnlineHMM",
     "Poisson",
     "Polyak",
@@ -53,6 +68,7 @@ __all__ = [
     "Tied",
     "Transition",
     "TwoPhase",
+    "VonMises",
 ]
 
 # numba and scikit-learn take longer to import than all else together: they come with what needs them.

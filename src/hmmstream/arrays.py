@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 BLOCK_ROWS = 2**16
 UNKNOWN = -1  # the state of a row, where it is not known beforehand
 
+BoolArray: TypeAlias = NDArray[np.bool_]
 FloatArray: TypeAlias = NDArray[np.float64]
 IntArray: TypeAlias = NDArray[np.int64]
 

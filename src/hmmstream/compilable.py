@@ -1,12 +1,26 @@
-"""Objects whose methods run inside the compiled loops."""
+"""Objects whose methods run inside the compiled loops, and functions that those methods call."""
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
 from hmmstream.arrays import FloatArray
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+NEW_FUNCTIONS: list[Callable[..., Any]] = []  # that the compiler has not been told of yet
+
+
+def compilable(function: Function) -> Function:
+    """Let compiled methods call a plain function, written in the part of Python that numba understands.
+
+    It stays the plain function that it is when called from Python, and may call other such functions.
+    """
+    NEW_FUNCTIONS.append(function)
+    return function
 
 
 def workspace(size: int) -> FloatArray:
@@ -19,8 +33,8 @@ class Compilable:
 
     A subclass names two things. ``compiled_methods`` are methods written in the part of Python that numba understands:
     each is compiled into the loop that calls it. ``constants`` are attributes that those methods may read from
-    ``self``: their values are fixed when the loop is compiled, so that ``range(self.n_features)`` unrolls. Nothing else
-    of the object is visible to compiled code.
+    ``self``: their values are fixed when the loop is compiled, so that ``range(self.n_features)`` unrolls. A constant
+    may be a Compilable itself. Nothing else of the object is visible to compiled code.
 
     The same methods run as ordinary Python when called from Python.
     """

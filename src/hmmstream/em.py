@@ -92,7 +92,7 @@ class EM:
             has_prior=True,
         )
         startprob = stationary(start.transmat) if start_kind == "stationary" else start.startprob
-        emission = emission.with_rows(self.theta[:, : emission.n_parameters])
+        emission = emission.with_theta(self.theta)
         self.model = self.previous = Point(startprob, start.transmat, emission, start.transition)
 
     def run(self, n_iter: int, tol: float, verbose: bool = False) -> Fit:
@@ -209,8 +209,7 @@ class EM:
             if self.start_kind == "stationary":
                 counts = counts._replace(transitions=counts.transitions + self.prior[: self.shape.n_groups])
                 transmat = maximize_stationary(self.parameters, counts, [transmat, self.model.transmat])
-            emission = emission.with_rows(state.theta[:, : emission.n_parameters])
-            self.model = self.model._replace(transmat=transmat, emission=emission)
+            self.model = self.model._replace(transmat=transmat, emission=emission.with_theta(state.theta))
         if self.start_kind == "free" and len(self.data):
             self.model = self.model._replace(startprob=counts.start / counts.start.sum())
         elif self.start_kind == "stationary":
@@ -229,7 +228,8 @@ def maximize_stationary(parameters: Parameters, counts: Counts, candidates: list
     is_cell = groups >= 0
 
     def matrix(logits: FloatArray) -> FloatArray:
-        weights = np.where(is_cell, np.exp(logits)[groups], 0.0)
+        cells = np.where(is_cell, logits[groups], -np.inf)
+        weights = np.exp(cells - cells.max(axis=1, keepdims=True))
         return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
     def loss(logits: FloatArray) -> tuple[float, FloatArray]:

@@ -60,13 +60,20 @@ def record(
     lengths: ArrayLike | None = None,
     states: ArrayLike | None = None,
     weights: ArrayLike | None = None,
+    *,
+    before: FloatArray | None = None,
 ) -> Record:
-    """Check what was said, and say what is wrong with it."""
-    matrix = observations(X, emission.n_features)
+    """Check what was said, and say what is wrong with it.
+
+    X starts a sequence, unless it goes on after rows that ``before`` was the latest of: see ``Emission.embed``.
+    """
+    matrix = observations(X, emission.n_columns)
     is_start = np.zeros(len(matrix), dtype=np.bool_)
-    is_start[:1] = True
+    is_start[:1] = before is None
     if lengths is not None:
         is_start[sequence_starts(lengths, len(matrix))] = True
+    if emission.n_lags:
+        matrix = emission.embed(matrix, is_start, np.full(emission.n_lags, np.nan) if before is None else before)
     refused = rows.check(emission, matrix)
     if refused != rows.ACCEPTED:
         raise ValueError(emission.refusal(matrix, refused))
@@ -383,6 +390,7 @@ def add_transitions(
     """Add expected first states and transitions, divided by their probabilities, to ``start`` and ``pairs``.
 
     This is what the pass backwards does by itself, here with rows that count differently: ``smoothed`` is weighted.
+    Impossible transitions have none.
     """
     first = data.is_start
     start += np.divide(smoothed[first].sum(axis=0), work.startprob, where=work.startprob > 0.0, out=0.0 * start)
@@ -392,8 +400,9 @@ def add_transitions(
         for rows in np.array_split(np.flatnonzero(~first), len(data) // PAIR_ROWS + 1):
             joint = log_past[rows, :, np.newaxis] + work.log_transmat
             log_predicted = np.logaddexp.reduce(joint, axis=1)
-            ratio = np.exp(log_past[rows, :, np.newaxis] - log_predicted[:, np.newaxis])
-            pairs += np.einsum("tij,tj->ij", np.where(np.isfinite(ratio), ratio, 0.0), smoothed[rows])
+            backwards = np.exp(joint - log_predicted[:, np.newaxis])  # i given j
+            expected = np.einsum("tij,tj->ij", np.where(np.isnan(backwards), 0.0, backwards), smoothed[rows])
+            pairs += np.divide(expected, work.transmat, where=work.transmat > 0.0, out=0.0 * pairs)
 
 
 def n_threads(n_jobs: int) -> int:

@@ -85,7 +85,8 @@ def observed_information(parameters: Parameters, data: Record, scales: FloatArra
     values = parameters.values
     information = np.zeros((parameters.size, parameters.size))
     below, above = values - parameters.low, parameters.high - values
-    for at, scale in enumerate(scales):
+    for at in np.flatnonzero(~parameters.is_fixed):
+        scale = scales[at]
         room = min(below[at], above[at])
         step = RELATIVE_STEP * min(scale, room)
         stencil = {-2: 1.0, -1: -8.0, 1: 8.0, 2: -1.0}
@@ -139,6 +140,7 @@ def standard_errors(parameters: Parameters, data: Record, kind: str, workers: Wo
         ) from None
     errors = np.linalg.norm(np.linalg.solve(factor, (directions / scale).T), axis=0)
     errors[on_edge] = np.nan
+    errors[parameters.is_fixed] = 0.0
     errors[[members[0] for members, _ in parameters.sums if len(members) == 1]] = 0.0  # what is always 1
     return np.asarray(errors)
 

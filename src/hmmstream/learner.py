@@ -125,9 +125,11 @@ class Learner:
         """What follows from the settings, for the compiled loop."""
         m, emission = self.start.n_components, self.start.emission
         self._cells = self.start.transition.cells(m)
-        width = emission.n_parameters + emission.n_cached
+        width = emission.width
         self._shape = Shape(m, self._cells.n_groups, width, emission.n_statistics, has_prior=self.prior is not None)
-        self._buffer = np.empty((1, self.start.n_features))
+        self._buffer = np.empty((1, emission.n_features))
+        self._is_number = emission.n_features == 1
+        self._row_shape = None if emission.n_lags else (emission.n_features,)
         self._step_is_built_in = is_built_in(self.step)
         self._schedule = (self.step if is_built_in(self.step) else Power(0.6)).numbers()
         self._not_filtered = np.empty((0, m))
@@ -136,14 +138,15 @@ class Learner:
         """Forget all that was learned and go back to the start."""
         self.frozen = False
         self.vector = np.zeros(self._shape.size)
+        self.latest = np.full(self.start.emission.n_lags, np.nan)  # values that the next row depends on
         state = self.state
         state.clock[LIKELIHOOD_FACTOR] = 1.0
         state.startprob[:] = state.phi[:] = self.start.startprob
         state.alive[:] = 1.0
         state.transmat[:] = self.start.transmat
         state.theta[:] = self.start.emission.theta()
-        state.clock[MEMORY] = self.step.memory if isinstance(self.step, Schedule) else math.inf
         if self.prior is not None:
+            state.clock[MEMORY] = self.step.memory if isinstance(self.step, Schedule) else math.inf
             state.prior[:] = self.prior.statistic(self.start, state.theta)
 
     # --- learning ---------------------------------------------------------------------------------------------------
@@ -190,7 +193,7 @@ class Learner:
         return filtered
 
     def take(self, data: Record, filtered: FloatArray) -> None:
-        """Learn from a record, and write each row's state probabilities as they stood at that row to ``filtered``."""
+        """Learn from rows of all features, and write state probabilities as they stood at each row to ``filtered``."""
         self._run(data.X, np.flatnonzero(data.is_start), filtered, data.states, data.weights)
 
     def recall(self, data: Record) -> None:
@@ -253,7 +256,7 @@ class Learner:
         (at, S_at), (our_at, our_S_at), (new_at, new_S_at) = joint.layout(), before.layout(), emission.layout()
         theta = emission.theta()
         if emission.is_centred:  # at the mean at once: far from the origin, digits would be lost
-            shift = np.empty(emission.n_features)
+            shift = np.empty(emission.centre_size)
             for row, s in zip(theta, emission.expected_statistic(theta), strict=True):
                 emission.move_centre(row, s, shift)
         expected = emission.expected_statistic(theta)  # stands in for what is missing
@@ -289,19 +292,26 @@ class Learner:
 
     def _one(self, x: Any) -> FloatArray:
         """One observation as a matrix of one row, in memory that the next one uses again."""
-        if self.start.n_features == 1 and type(x) in PLAIN_NUMBERS:
+        if self._is_number and type(x) in PLAIN_NUMBERS:
             self._buffer[0, 0] = x
-        elif type(x) is np.ndarray and x.dtype == np.float64 and x.shape == self._buffer.shape[1:]:
+        elif type(x) is np.ndarray and x.dtype == np.float64 and x.shape == self._row_shape:
             self._buffer[0] = x
         else:
             row = x if isinstance(x, np.ma.MaskedArray) else np.asarray(x)
-            self._buffer[:] = observations(row.reshape(1, -1), self.start.n_features)
+            self._buffer[:], _ = self._rows(row.reshape(1, -1), None)
         return self._buffer
 
     def _rows(self, X: ArrayLike, lengths: ArrayLike | None) -> tuple[FloatArray, IntArray]:
         """The observations, and the rows at which sequences start."""
-        matrix = observations(X, self.start.n_features)
-        return matrix, NO_STARTS if lengths is None else sequence_starts(lengths, len(matrix))
+        emission = self.start.emission
+        matrix = observations(X, emission.n_columns)
+        starts = NO_STARTS if lengths is None else sequence_starts(lengths, len(matrix))
+        if emission.n_lags:
+            is_start = np.zeros(len(matrix), dtype=np.bool_)
+            is_start[starts] = True
+            is_start[:1] |= self.vector[IN_SEQUENCE] == 0.0
+            matrix = emission.embed(matrix, is_start, self.latest)
+        return matrix, starts
 
     def _notes(
         self, n: int, states: ArrayLike | None, weights: ArrayLike | None
@@ -354,6 +364,8 @@ class Learner:
         )
         if refused != ACCEPTED:
             raise ValueError(f"{self.start.emission.refusal(X, refused)} Nothing was learned from this chunk.")
+        if len(self.latest) and len(X) and trial is None:
+            self.latest = self.start.emission.latest(X)
 
     def _specialize(self) -> None:
         """Find or make the machine code for this family, number of states and features."""
@@ -421,9 +433,7 @@ class Learner:
         return self._model(state.transmat, state.theta)
 
     def _model(self, transmat: FloatArray, theta: FloatArray) -> HMM:
-        emission = self.start.emission
-        rows = theta[:, : emission.n_parameters]
-        return HMM(self.start.startprob, transmat, emission.with_rows(rows), self.start.transition)
+        return HMM(self.start.startprob, transmat, self.start.emission.with_theta(theta), self.start.transition)
 
     def __getstate__(self) -> dict[str, Any]:
         # What begins with an underscore follows from the rest, and machine code belongs to this process

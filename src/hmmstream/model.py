@@ -91,7 +91,7 @@ class HMM:
     @property
     def n_features(self) -> int:
         """Number of columns of an observation."""
-        return self.emission.n_features
+        return self.emission.n_columns
 
     def sample(self, n: int, random_state: int | np.random.Generator | None = None) -> tuple[Any, Any]:
         """Simulate ``n`` observations: (X of shape (n, d), hidden states of shape (n,))."""

@@ -52,6 +52,7 @@ class Parameters:
         low, high = (self._gather(bound) for bound in emission.bounds())
         is_probability = (np.arange(self.size) < self.n_groups) | (np.arange(self.size) >= self.n_estimated)
         self.low, self.high = np.where(is_probability, 0.0, low), np.where(is_probability, 1.0, high)
+        self.is_fixed = self._gather(emission.is_fixed()) > 0.0
 
         # What must sum to 1: numbers of parameters, and how often each occurs in the sum
         self.sums: list[tuple[IntArray, IntArray]] = []
@@ -60,7 +61,8 @@ class Parameters:
             members, first, counts = np.unique(row, return_index=True, return_counts=True)
             order = np.argsort(first)
             self.sums.append((members[order], counts[order]))
-        whole = [*(self.table if emission.sums_to_one else ()), *([numbers["startprob"]] if start == "free" else ())]
+        whole = [row[columns] for columns in emission.sums_to_one for row in self.table]
+        whole += [numbers["startprob"]] if start == "free" else []
         self.sums += [(members, np.ones_like(members)) for members in whole]
 
     def _gather(self, rows: FloatArray) -> FloatArray:
@@ -106,9 +108,9 @@ class Parameters:
             startprob = np.maximum(_inverse(transmat).sum(axis=0), 0.0)
         return Point(startprob, transmat, emission, self.model.transition)
 
-    def free(self, is_fixed: Any = None) -> IntArray:
-        """The numbers of the free parameters, if some are held fixed."""
-        is_free = np.ones(self.size, dtype=bool) if is_fixed is None else ~is_fixed
+    def free(self, is_fixed: Any = False) -> IntArray:
+        """The numbers of the free parameters, if some more are held fixed."""
+        is_free = ~(self.is_fixed | is_fixed)
         is_free[[rest for rest, _, _ in self._rests(is_free)]] = False
         return np.flatnonzero(is_free)
 
@@ -122,9 +124,9 @@ class Parameters:
                 rests.append((int(members[-1]), members[:-1], counts[:-1] / counts[-1]))
         return rests
 
-    def directions(self, is_fixed: Any = None) -> FloatArray:
+    def directions(self, is_fixed: Any = False) -> FloatArray:
         """How all parameters change with the free ones: a matrix of shape (all, free)."""
-        is_free = np.ones(self.size, dtype=bool) if is_fixed is None else ~is_fixed
+        is_free = ~(self.is_fixed | is_fixed)
         matrix = np.diag(is_free.astype(float))
         for rest, others, shares in self._rests(is_free):
             matrix[rest] = 0.0

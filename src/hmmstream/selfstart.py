@@ -68,6 +68,7 @@ class SelfStart:
         self.n_before = 0  # rows before the first of which something was seen
         self.n_at_last_look = 0
         self.has_ended = True  # the next row starts a sequence
+        self.last_rows = np.empty((0, 0))
         self.frozen = False
         self.learner: Learner | None = None
 
@@ -129,7 +130,7 @@ class SelfStart:
         if row < len(data):
             self._learner().take(data[row:], filtered[row:])
         if len(data):
-            self.has_ended = False
+            self.has_ended, self.last_rows = False, data.X[-1:]
         if lengths is not None:
             self.end_sequence()
         return filtered
@@ -181,16 +182,15 @@ class SelfStart:
         self, X: ArrayLike, lengths: ArrayLike | None, states: ArrayLike | None, weights: ArrayLike | None
     ) -> Record:
         """What is to be learned from, checked. A family by name may grow with it: symbols not seen before."""
-        X = matrix(X) if self.sized is None else observations(X, self.sized.n_features)
+        X = matrix(X) if self.sized is None else observations(X, self.sized.n_columns)
         family, sized = self.family, self.sized
         if family is None or sized is None:
             family, sized = self._sized(X)
-        elif isinstance(self.emission, str) and rows.check(sized, X) != rows.ACCEPTED:
+        elif isinstance(self.emission, str) and rows.check(sized, X) != rows.ACCEPTED:  # by name: none has lags
             family, sized = self._sized(np.concatenate([*(piece.X for piece in self.pieces), X]))
-        data = inference.record(sized, X, lengths, states, weights)
+        before = None if self.has_ended else sized.latest(self.last_rows)
+        data = inference.record(sized, X, lengths, states, weights, before=before)
         self.family, self.sized = family, sized
-        if lengths is None and len(data):
-            data.is_start[0] = self.has_ended
         return data
 
     def _sized(self, X: FloatArray) -> tuple[Emission, Emission]:

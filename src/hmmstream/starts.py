@@ -3,8 +3,9 @@
 Rows are divided into as many clusters as there are states, in several ways, and the family's own M-step makes
 parameters of each division, as if the clusters were the states. A few EM steps follow, first without regard to time.
 The division that then explains best what was seen, again without regard to time, is the start: its states differ in
-what is seen there. The likelihood of the chain would not do to choose by: it often gains more from two states that look
-the same and last differently than from a state that is rare.
+what is seen there. The likelihood of the chain, which takes time into account, decides only between starts that are as
+good: it often gains more from two states that look the same and last differently than from a state that is rare. But
+where states do not differ at a glance (symbols in different proportions), it is all there is to choose by.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ LARGEST = 1e140  # of an observation: sums of squares are finite
 # The second power, refined by k-means, finds what is frequent; higher ones find what is rare, and far from the rest.
 POWERS = (2, 4, 8, 16, 2, 4, 8, 8)
 MIXTURE_STEPS, CHAIN_STEPS = 20, 50
+TIE = 5.0  # of the log-likelihood without regard to time: starts that are closer explain the rows equally well
 GAIN = 1e-3  # of the log-likelihood: EM steps that gain less are not worth their time
 
 
@@ -44,10 +46,17 @@ def find_start(
     States come in the order of their means, unless the structure or known states say otherwise.
     """
     data = excerpt(data)
+    if emission.has_values:
+        return candidate(emission, n_components, transition, data, rng, POWERS[0]).model
     candidates = [candidate(emission, n_components, transition, data, rng, power) for power in POWERS]
-    best = max(candidates, key=lambda found: found.log_likelihood)
-    fit = EM(best.model, data, start_kind="fixed", prior=best.prior).run(CHAIN_STEPS, GAIN)
-    return fit.model if data.states is not None else in_order(fit.model)
+    least = max(found.log_likelihood for found in candidates) - TIE
+    fits = [
+        EM(found.model, data, start_kind="fixed", prior=found.prior).run(CHAIN_STEPS, GAIN)
+        for found in candidates
+        if found.log_likelihood >= least
+    ]
+    best = max(fits, key=lambda fit: fit.history[-1]).model
+    return best if data.states is not None else in_order(best)
 
 
 def draw_start(
@@ -91,14 +100,15 @@ def candidate(
         labels = arrange(labels, m, transition, X, data.is_start)
     else:
         labels = respect(labels, m, data.states)
-    if not emission.has_values:
+    is_given = emission.has_values
+    if not is_given:
         emission = estimate(emission.sized(m, X.shape[1]), labels, data)
     prior = Prior(transitions=1.0, emission=emission, strength=1.0)
     shares = np.bincount(labels, minlength=m) + 1.0
     transmat = transition_matrix(labels, m, transition, data.is_start)
     single_rows = replace(data, is_start=np.ones(len(data), dtype=np.bool_))
     mixture = EM(HMM(shares / shares.sum(), transmat, emission, transition), single_rows, prior=prior)
-    fit = mixture.run(MIXTURE_STEPS, GAIN)
+    fit = mixture.run(0 if is_given else MIXTURE_STEPS, GAIN)
     proba = inference.run(inference.filtered_probabilities, fit.model, single_rows)
     transmat = transition_matrix(proba.argmax(axis=1), m, transition, data.is_start)
     return Candidate(HMM(np.full(m, 1.0 / m), transmat, fit.model.emission, transition), prior, fit.history[-1])
@@ -202,14 +212,21 @@ def transition_matrix(labels: IntArray, m: int, transition: Transition, is_start
 
 
 def estimate(emission: Emission, labels: IntArray, data: Record) -> Emission:
-    """The family's M-step, each cluster a state, with one more observation in each: so none is empty, or a point.
-
-    That one is like all the others: about the mean of its own cluster, if the family measures from a centre.
-    """
+    """Values of the family from the clusters, as if they were the states."""
     weights = np.eye(emission.n_components)[labels]
     if data.weights is not None:
         weights *= data.weights[:, np.newaxis]
     X = filled(data.X, labels) if emission.is_separable else data.X
+    emission = maximize(emission, weights, X)
+    apart = emission.set_apart()
+    return emission if apart is None else maximize(apart, weights, X)
+
+
+def maximize(emission: Emission, weights: FloatArray, X: FloatArray) -> Emission:
+    """The family's M-step, with one more observation in each state: so none is empty, or a point.
+
+    That one is like all the others: about the mean of its own state, if the family measures from a centre.
+    """
     theta = emission.theta()
     S = np.zeros((emission.n_components, emission.n_statistics))
     rows.accumulate(emission, theta, X, weights, S)
@@ -225,9 +242,9 @@ def estimate(emission: Emission, labels: IntArray, data: Record) -> Emission:
     S += S.sum(axis=0) / S[:, 0].sum()
     S /= S[:, 0].sum()
     emission.maximize(S, np.ones(len(S)), theta)
-    emission.limit(data.X, theta)
+    emission.limit(X, theta)
     emission.prepare(theta)
-    return emission.with_rows(theta[:, : emission.n_parameters])
+    return emission.with_theta(theta)
 
 
 def filled(X: FloatArray, labels: IntArray) -> FloatArray:

@@ -25,10 +25,11 @@ from hmmstream.arrays import FloatArray, IntArray
 from hmmstream.batch import BatchHMM
 from hmmstream.emissions import Categorical, Emission, Gaussian, Multinomial, Poisson
 from hmmstream.emissions.gaussian import SMALLEST_VARIANCE
-from hmmstream.inference import Expectation, Memory, Pass, Record, Smoothing
+from hmmstream.inference import Expectation, Memory, Pass, Smoothing
 from hmmstream.learner import Learner
 from hmmstream.model import HMM
 from hmmstream.parameters import Point, stationary
+from hmmstream.record import Record
 from hmmstream.schedule import Power
 from hmmstream.transitions import Full, Masked
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from hmmstream import starts
 from hmmstream.averaging import Averaging
-from hmmstream.emissions import Emission, Gaussian
+from hmmstream.emissions import Emission, Gaussian, specification
 from hmmstream.learner import Peek
 from hmmstream.model import HMM
 from hmmstream.online import OnlineHMM
@@ -98,8 +98,7 @@ class _StreamHMM:
         return list(self.features or ())
 
     @property
-    def _is_open(self) -> bool:
-        """Whether the next event says which features there are."""
+    def _has_no_model(self) -> bool:
         return self._is_fresh and not isinstance(self.init, HMM)
 
     def _read(self, x: Event, columns: dict[Hashable, int]) -> tuple[list[float], dict[Hashable, float]]:
@@ -117,12 +116,12 @@ class _StreamHMM:
     def _learn(self, x: Event) -> None:
         columns = self._columns
         row, new = self._read(x, columns)
-        if self._is_open:
+        if self._has_no_model and self.features is None:
             columns = columns | {name: len(columns) + at for at, name in enumerate(sorted(new, key=repr))}
             row, new = self._read(x, columns)
-            if all(map(isnan, row)):
-                return
-        elif new:
+        if self._has_no_model and all(map(isnan, row)):
+            return
+        if new:
             new = self._acceptable(new)
         try:
             self.hmm.learn_one(np.array(row))
@@ -133,24 +132,29 @@ class _StreamHMM:
             self._wait(new)
 
     def _family(self) -> Emission:
-        return self.init.emission if isinstance(self.init, HMM) else self.hmm.last_model_.emission
+        """The family of the features: with values if there is a model, else the specification."""
+        if isinstance(self.init, HMM):
+            return self.init.emission
+        if self._is_fresh:
+            return specification(self.hmm.emission, np.empty((0, 1)))
+        return self.hmm.last_model_.emission
 
     def _acceptable(self, new: dict[Hashable, float]) -> dict[Hashable, float]:
         """Features that are new and can join, if they look as those of this family do."""
         family = self._family()
         if not family.is_separable:
             warnings.warn(
-                f"ignored, as they were not in the first event: {list(new)}. The features of {type(family).__name__} "
-                "are not independent given the state, each with parameters of its own, so that none can join later. "
-                "Those of Gaussian('diag'), which emission='gaussian' is here, are.",
+                f"ignored, as they were not in the first event: {list(new)}. Others can join only features of the same "
+                "kind that are independent given the state, such as those of emission='gaussian', and not those of "
+                f"{type(family).__name__}.",
                 stacklevel=4,
             )
             return {}
         for name, value in new.items():
             if isinf(value) or not family.accepts(value):
                 raise ValueError(
-                    f"feature {name!r} is {value}: {type(family).__name__} expects {family.domain}, finite, or None "
-                    "where missing. Nothing was learned from this event."
+                    f"feature {name!r} is {value}: {family.domain_at(0)}, finite, or None where missing. "
+                    "Nothing was learned from this event."
                 )
         return new
 
@@ -225,7 +229,7 @@ class _EventHMM(_StreamHMM):
 
         It is what the filter will be after ``learn_one(x)``.
         """
-        if self._is_open:
+        if self._has_no_model:
             return dict.fromkeys(range(self.n_components), 1.0 / self.n_components)
         return dict(enumerate(self._peek(x).filtered_proba.tolist()))
 
@@ -240,7 +244,7 @@ class _EventHMM(_StreamHMM):
         This is minus the logarithm of its predictive density: 1 more is e times as improbable. It is always finite. It
         is 0 for the first 32 events, unless the model began with values: too few to call anything unusual.
         """
-        if self._is_open or (not isinstance(self.init, HMM) and self.hmm.n_samples_seen_ < ENOUGH):
+        if self._has_no_model or (not isinstance(self.init, HMM) and self.hmm.n_samples_seen_ < ENOUGH):
             return 0.0
         return min(-self._peek(x).log_density, sys.float_info.max)
 
@@ -279,7 +283,8 @@ class HMMClusterer(_EventHMM, base.Clusterer):
         "auto" finds a start from the first events, at most 32,768 of them; there is a model from the first one on. Or
         an ``hmmstream.HMM`` to start from.
     features
-        The names of the features of ``init``, in their order there; otherwise not needed.
+        The names of the features, where their order matters: that of ``init``, or of the parts of an ``Independent``
+        emission. Otherwise not needed: those of the first event come in the order of their names.
     step
         How fast to forget: ``Power(0.6)`` by default; ``Constant(gamma)`` follows a stream that changes for ever.
     averaging

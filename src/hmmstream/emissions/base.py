@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hmmstream.arrays import FloatArray, IntArray, frozen
+from hmmstream.arrays import BoolArray, FloatArray, IntArray, frozen
 from hmmstream.compilable import Compilable, workspace
 
 # What was never seen is improbable, not impossible: learned probabilities stay above this, so that it can come (back).
@@ -36,6 +36,7 @@ class Emission(Compilable, ABC):
 
     compiled_methods: ClassVar[tuple[str, ...]] = (
         "accepts",
+        "accepts_at",
         "is_missing",
         "log_density",
         "shared_log_density",
@@ -51,18 +52,20 @@ class Emission(Compilable, ABC):
         "n_features",
         "n_parameters",
         "n_cached",
+        "width",
         "n_statistics",
         "n_emission_rows",
         "is_centred",
+        "centre_size",
     )
 
-    value_names: ClassVar[tuple[str, ...]]
-    sums_to_one: ClassVar[bool] = False  # whether the parameters of a state are probabilities that sum to 1
+    value_names: tuple[str, ...]
     domain: str = "a number"  # what a value can be, in words
     is_centred: bool = False
     is_separable: bool = False  # whether each feature has parameters of its own, and is independent given the state
 
     n_features: int = 0
+    n_lags: int = 0
     n_components: int = 0
     n_parameters: int
     n_cached: int = 0
@@ -76,6 +79,29 @@ class Emission(Compilable, ABC):
         return self.n_components > 0
 
     @property
+    def n_columns(self) -> int:
+        """Columns of an observation. With ``n_lags``, earlier values stand in front of them, as features too."""
+        return self.n_features - self.n_lags
+
+    def embed(self, X: FloatArray, is_start: BoolArray, before: FloatArray) -> FloatArray:
+        """Rows of all features, from observations that come after those that ``before`` was the ``latest`` of."""
+        return X
+
+    def latest(self, rows: FloatArray) -> FloatArray:
+        """What the next row has to know of these."""
+        return np.empty(0)
+
+    @property
+    def width(self) -> int:
+        """Length of a row of ``theta``."""
+        return self.n_parameters + self.n_cached
+
+    @property
+    def centre_size(self) -> int:
+        """How many numbers the centre of a state is made of, in a family that measures from one."""
+        return self.n_features if self.is_centred else 0
+
+    @property
     def n_emission_rows(self) -> int:
         """Length of the statistic of all states."""
         return self.n_components * self.n_statistics
@@ -87,7 +113,7 @@ class Emission(Compilable, ABC):
 
     @abstractmethod
     def rows(self) -> FloatArray:
-        """The values as a matrix of shape (n_components, n_parameters): the first columns of ``theta``."""
+        """The values as a matrix of shape (n_components, n_parameters)."""
 
     @abstractmethod
     def shaped(self, rows: FloatArray) -> dict[str, FloatArray]:
@@ -103,6 +129,10 @@ class Emission(Compilable, ABC):
         for name, values in self.shaped(rows).items():
             setattr(other, name, frozen(values, name))
         return other
+
+    def with_theta(self, theta: FloatArray) -> Self:
+        """The same family with the values that ``theta`` holds."""
+        return self.with_rows(theta[:, : self.n_parameters])
 
     @classmethod
     def for_data(cls, X: FloatArray) -> Self:
@@ -120,8 +150,8 @@ class Emission(Compilable, ABC):
         """One family with the features of this, and then those of the other."""
         if not self.is_separable:
             raise ValueError(
-                f"no feature can be added to {self!r}: its features are not independent given the state, each with "
-                "parameters of its own. Those of Gaussian('diag'), for example, are."
+                f"no feature can be added to {self!r}: others can join only features of the same kind that are "
+                "independent given the state, such as those of Gaussian('diag')"
             )
         if type(other) is not type(self) or other.specification != self.specification or not other.has_values:
             raise ValueError(f"new features need the values of the same family, {self!r}, got {other!r}")
@@ -145,14 +175,30 @@ class Emission(Compilable, ABC):
         except NotImplementedError:
             return self.rows()[:, 0]
 
+    def set_apart(self) -> Self | None:
+        """About the same distributions, their components apart, in a family whose states are made of components.
+
+        Start values are found for whole states. EM would never tell apart components that are all alike.
+        """
+        return None
+
     def parameter_table(self) -> IntArray:
         """The number of the parameter that stands in each cell of ``rows()``: cells that are equal share one."""
         return np.arange(self.n_components * self.n_parameters).reshape(self.n_components, -1)
+
+    def is_fixed(self) -> BoolArray:
+        """Which cells of ``rows()`` are kept as they are rather than estimated."""
+        return np.zeros((self.n_components, self.n_parameters), dtype=np.bool_)
 
     def bounds(self) -> tuple[FloatArray, FloatArray]:
         """Lowest and highest possible value of each cell of ``rows()``."""
         everywhere = np.full((self.n_components, self.n_parameters), np.inf)
         return -everywhere, everywhere
+
+    @property
+    def sums_to_one(self) -> tuple[slice | IntArray, ...]:
+        """Columns of ``rows()`` that together are probabilities, which sum to 1."""
+        return ()
 
     def moments(self) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of an observation in each state: two arrays of shape (m, d)."""
@@ -165,13 +211,13 @@ class Emission(Compilable, ABC):
     def theta(self) -> FloatArray:
         """Rows of parameters and cached values, ready for the compiled methods."""
         rows = self.rows()
-        theta = np.zeros((len(rows), self.n_parameters + self.n_cached))
+        theta = np.zeros((len(rows), self.width))
         theta[:, : self.n_parameters] = rows
         self.prepare(theta)
         return theta
 
     @property
-    def limits(self) -> slice:
+    def limits(self) -> slice | IntArray:
         """Columns of ``theta`` that keep the M-step from collapsing onto single points of the data."""
         return slice(0, 0)
 
@@ -185,10 +231,11 @@ class Emission(Compilable, ABC):
     def refusal(self, X: FloatArray, place: int) -> str:
         """What is wrong with the value at this place, counted along the rows."""
         row, column = divmod(place, self.n_features)
-        return (
-            f"X[{row}, {column}] is {X[row, column]}: {type(self).__name__} expects {self.domain}, finite, "
-            "or NaN where missing."
-        )
+        return f"X[{row}, {column}] is {X[row, column]}: {self.domain_at(column)}, finite, or NaN where missing."
+
+    def domain_at(self, column: int) -> str:
+        """What a value of this column can be, and who says so."""
+        return f"{type(self).__name__} expects {self.domain}"
 
     def expected_statistic(self, theta: FloatArray) -> FloatArray:
         """The expected statistic of an observation in each state: what stands in for one of which nothing was seen."""
@@ -200,7 +247,7 @@ class Emission(Compilable, ABC):
 
     def centres(self, theta: FloatArray) -> FloatArray:
         """What each state measures its statistic from: the origin, unless the family has a moving centre."""
-        return np.zeros((self.n_components, self.n_features))
+        return np.zeros((self.n_components, self.centre_size))
 
     def translated(self, statistic: FloatArray, shifts: FloatArray) -> FloatArray:
         """The statistic of all states about centres moved by ``shifts``."""
@@ -228,6 +275,10 @@ class Emission(Compilable, ABC):
     def accepts(self, value: float) -> bool:
         """Whether ``value`` can occur at all; a value that cannot is refused before anything is learned."""
         return True
+
+    def accepts_at(self, column: int, value: float) -> bool:
+        """Whether ``value`` can occur in this column."""
+        return self.accepts(value)
 
     def is_missing(self, y: FloatArray) -> bool:
         """Whether ``y`` says nothing at all, because no feature of it was seen."""
@@ -264,7 +315,10 @@ class Emission(Compilable, ABC):
         return
 
     def move_centre(self, theta: FloatArray, S: FloatArray, shift: FloatArray) -> None:
-        """Move the centre kept in ``theta`` to the mean of ``S``, and write by how much into ``shift``."""
+        """Move the centre kept in ``theta`` to the mean of ``S``, and write by how much into ``shift``.
+
+        ``shift`` has ``centre_size`` entries.
+        """
         return
 
     def translate(self, s: FloatArray, shift: FloatArray) -> None:
@@ -296,6 +350,8 @@ class IndependentFeatures(Emission):
 
     def __init__(self, **values: ArrayLike | None) -> None:
         self.n_feature_parameters = len(self.value_names)
+        if len({values[name] is None for name in self.value_names}) > 1:
+            raise ValueError(f"give all of {', '.join(self.value_names)}, or none")
         for name in self.value_names:
             value = values[name]
             setattr(self, name, None if value is None else self._matrix(name, value))
@@ -342,8 +398,12 @@ class IndependentFeatures(Emission):
         """Logarithm of the density of the value ``y`` of one feature."""
 
     @abstractmethod
-    def feature_statistic(self, y: float, s: FloatArray) -> None:
-        """Write the sufficient statistic of the value ``y`` of one feature into ``s``."""
+    def feature_statistic(self, theta: FloatArray, y: float, s: FloatArray) -> None:
+        """Write the sufficient statistic of the value ``y`` of one feature into ``s``.
+
+        Most statistics do not depend on ``theta``. Where the family has a hidden variable of its own, such as the rate
+        behind a count, what is written is the expectation of its statistic given ``y``.
+        """
 
     @abstractmethod
     def feature_expectation(self, theta: FloatArray, s: FloatArray) -> None:
@@ -387,12 +447,12 @@ class IndependentFeatures(Emission):
         for a in range(self.n_features):
             first = a * self.n_feature_parameters
             start = 1 + a * self.n_feature_statistics
+            own_theta = theta[first : first + self.n_feature_parameters]
+            own_s = s[start : start + self.n_feature_statistics]
             if isnan(y[a]):
-                self.feature_expectation(
-                    theta[first : first + self.n_feature_parameters], s[start : start + self.n_feature_statistics]
-                )
+                self.feature_expectation(own_theta, own_s)
             else:
-                self.feature_statistic(y[a], s[start : start + self.n_feature_statistics])
+                self.feature_statistic(own_theta, y[a], own_s)
 
     def maximize(self, S: FloatArray, alive: FloatArray, theta: FloatArray) -> None:
         mean = workspace(self.n_statistics)

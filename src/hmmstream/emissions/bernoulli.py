@@ -51,7 +51,7 @@ class Bernoulli(IndependentFeatures):
             return log(theta[0]) if theta[0] > 0.0 else -inf
         return log1p(-theta[0]) if theta[0] < 1.0 else -inf
 
-    def feature_statistic(self, y: float, s: FloatArray) -> None:
+    def feature_statistic(self, theta: FloatArray, y: float, s: FloatArray) -> None:
         s[0] = y
 
     def feature_expectation(self, theta: FloatArray, s: FloatArray) -> None:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hmmstream.arrays import FloatArray, frozen, thresholds
+from hmmstream.arrays import FloatArray, IntArray, frozen, thresholds
 from hmmstream.emissions.base import RARE, Emission
 
 MOST_CATEGORIES = 10_000  # that data alone can ask for
@@ -31,7 +31,6 @@ class Categorical(Emission):
 
     constants: ClassVar[tuple[str, ...]] = ("n_categories",)
     value_names = ("probs",)
-    sums_to_one = True
     n_features = 1
     probs: FloatArray
 
@@ -76,6 +75,10 @@ class Categorical(Emission):
 
     def sized(self, n_components: int, n_features: int) -> Self:
         return type(self)(probs=np.full((n_components, self.n_categories), 1.0 / self.n_categories))
+
+    @property
+    def sums_to_one(self) -> tuple[slice | IntArray, ...]:
+        return (slice(None),)
 
     def bounds(self) -> tuple[FloatArray, FloatArray]:
         return np.zeros_like(self.probs), np.ones_like(self.probs)

@@ -58,7 +58,7 @@ class Exponential(IndependentFeatures):
     def feature_log_density(self, theta: FloatArray, y: float) -> float:
         return log(theta[0]) - theta[0] * y
 
-    def feature_statistic(self, y: float, s: FloatArray) -> None:
+    def feature_statistic(self, theta: FloatArray, y: float, s: FloatArray) -> None:
         s[0] = y
 
     def feature_expectation(self, theta: FloatArray, s: FloatArray) -> None:

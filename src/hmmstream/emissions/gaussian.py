@@ -3,6 +3,9 @@
 Two things keep the arithmetic safe. Each state measures its statistic from a centre of its own, near its mean: data
 that sits on an offset of 1e8 loses no digits when the variance is taken as a difference of moments. And no variance
 falls below a floor relative to the spread of all data, so that no state collapses onto a single point.
+
+Any feature may be missing. Where features are correlated, those that were seen tell something about it: its place in
+the statistic is taken by its expectation given them.
 """
 
 from __future__ import annotations
@@ -51,6 +54,9 @@ class Gaussian(Emission):
         "maximize_covariances",
         "prepare_dense",
         "gradient_dense",
+        "has_gaps",
+        "condition",
+        "fill_gaps",
     )
     constants: ClassVar[tuple[str, ...]] = (
         "is_dense",
@@ -145,7 +151,7 @@ class Gaussian(Emission):
         return type(self)(self.covariance, np.zeros((n_components, n_features)), covars)
 
     def layout(self) -> tuple[IntArray, IntArray]:
-        theta = np.arange(self.n_parameters + self.n_cached).reshape(-1, self.n_features)
+        theta = np.arange(self.width).reshape(-1, self.n_features)
         return theta.T, np.arange(1, self.n_statistics).reshape(-1, self.n_features).T
 
     def parameter_table(self) -> IntArray:
@@ -183,7 +189,7 @@ class Gaussian(Emission):
         return theta
 
     @property
-    def limits(self) -> slice:
+    def limits(self) -> slice | IntArray:
         return slice(self.floor, None)
 
     def limit(self, X: FloatArray, theta: FloatArray) -> None:
@@ -229,11 +235,12 @@ class Gaussian(Emission):
 
     # --- compiled ---------------------------------------------------------------------------------------------------
 
-    def is_missing(self, y: FloatArray) -> bool:
+    def has_gaps(self, y: FloatArray) -> bool:
+        """Whether some feature is missing."""
         n_missing = 0
         for a in range(self.n_features):
             n_missing += isnan(y[a])
-        return n_missing > 0 if self.is_dense else n_missing == self.n_features  # correlated features: all or nothing
+        return n_missing > 0
 
     def log_density(self, theta: FloatArray, y: FloatArray) -> float:
         d = self.n_features
@@ -245,7 +252,7 @@ class Gaussian(Emission):
                     u += theta[self.precision + a * d + b] * (y[b] - theta[b])
                 total -= 0.5 * u * u
             if isnan(total):
-                return 0.0
+                return self.condition(theta, y, workspace(self.n_features), workspace(self.n_cells))
             return total if self.is_tied else total + theta[self.log_norm]
         for a in range(d):
             z = y[a] - theta[a]
@@ -258,28 +265,69 @@ class Gaussian(Emission):
     def shared_log_density(self, theta: FloatArray, y: FloatArray) -> float:
         if not self.is_tied:
             return 0.0
-        return 0.0 if self.is_missing(y) else theta[self.log_norm]
+        return 0.0 if self.has_gaps(y) else theta[self.log_norm]
+
+    def condition(self, theta: FloatArray, y: FloatArray, mean: FloatArray, covariance: FloatArray) -> float:
+        """Write mean and covariance of all features given those that were seen; the log-density of these.
+
+        Features are taken in one after the other, each with the innovation that it is, given those before it.
+        """
+        d = self.n_features
+        for a in range(d):
+            mean[a] = theta[a]
+        for at in range(self.n_cells):
+            covariance[at] = theta[d + at]
+        total = 0.0
+        for a in range(d):
+            if not isnan(y[a]):
+                variance = max(covariance[a * d + a], SINGULAR * theta[d + a * d + a])
+                innovation = y[a] - mean[a]
+                total -= 0.5 * (innovation * innovation / variance + log(2.0 * pi * variance))
+                for b in range(d):
+                    gain = covariance[b * d + a] / variance
+                    if b != a:
+                        mean[b] = min(max(mean[b] + gain * innovation, -LARGEST_MEAN), LARGEST_MEAN)
+                        for c in range(d):
+                            if c != a:
+                                covariance[b * d + c] -= gain * covariance[a * d + c]
+                mean[a] = y[a]
+                for b in range(d):
+                    covariance[a * d + b] = covariance[b * d + a] = 0.0
+        return total
 
     def statistic(self, theta: FloatArray, y: FloatArray, s: FloatArray) -> None:
         d = self.n_features
-        row_missing = self.is_missing(y)
         s[0] = 1.0
-        for a in range(d):
-            missing = row_missing or isnan(y[a])
-            z = (theta[a] if missing else y[a]) - theta[self.centre + a]
-            s[1 + a] = z
-            if not self.is_dense:
-                s[1 + d + a] = z * z
-                if missing:
-                    s[1 + d + a] += theta[d if self.is_spherical else d + a]
         if self.is_dense:
             at = 1 + d
             for a in range(d):
+                s[1 + a] = y[a] - theta[self.centre + a]
                 for b in range(a + 1):
                     s[at] = s[1 + a] * s[1 + b]
-                    if row_missing:
-                        s[at] += theta[d + a * d + b]
                     at += 1
+            if self.has_gaps(y):
+                self.fill_gaps(theta, y, s)
+            return
+        for a in range(d):
+            missing = isnan(y[a])
+            z = (theta[a] if missing else y[a]) - theta[self.centre + a]
+            s[1 + a] = z
+            s[1 + d + a] = z * z
+            if missing:
+                s[1 + d + a] += theta[d if self.is_spherical else d + a]
+
+    def fill_gaps(self, theta: FloatArray, y: FloatArray, s: FloatArray) -> None:
+        """Write the expectation of the statistic given those features that were seen."""
+        d = self.n_features
+        mean = workspace(self.n_features)
+        covariance = workspace(self.n_cells)
+        self.condition(theta, y, mean, covariance)
+        at = 1 + d
+        for a in range(d):
+            s[1 + a] = mean[a] - theta[self.centre + a]
+            for b in range(a + 1):
+                s[at] = s[1 + a] * s[1 + b] + covariance[a * d + b]
+                at += 1
 
     def gradient(self, theta: FloatArray, s: FloatArray, gradient: FloatArray) -> None:
         d = self.n_features

@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hmmstream.arrays import FloatArray, frozen, is_integer
+from hmmstream.arrays import FloatArray, IntArray, frozen, is_integer
 from hmmstream.emissions.base import RARE, Emission
 
 
@@ -32,7 +32,6 @@ class Multinomial(Emission):
     """
 
     value_names = ("probs",)
-    sums_to_one = True
     domain = "a count: 0, 1, 2, …"
     probs: FloatArray
 
@@ -58,6 +57,10 @@ class Multinomial(Emission):
 
     def coordinates(self, X: FloatArray) -> FloatArray:
         return np.sqrt(X / np.maximum(X.sum(axis=1, keepdims=True), 1.0))
+
+    @property
+    def sums_to_one(self) -> tuple[slice | IntArray, ...]:
+        return (slice(None),)
 
     @property
     def specification(self) -> tuple[Any, ...]:

@@ -55,7 +55,7 @@ class Poisson(IndependentFeatures):
             return y * log(theta[0]) - theta[0] - lgamma(y + 1.0)
         return 0.0 if y == 0.0 else -inf
 
-    def feature_statistic(self, y: float, s: FloatArray) -> None:
+    def feature_statistic(self, theta: FloatArray, y: float, s: FloatArray) -> None:
         s[0] = y
 
     def feature_expectation(self, theta: FloatArray, s: FloatArray) -> None:

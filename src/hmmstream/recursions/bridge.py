@@ -3,7 +3,8 @@
 numba chooses compiled code by type. Here every :class:`Compilable` object gets a type of its own, made of its class,
 the values of its constants and a digest of the source that its methods come from. The digest is part of numba's cache
 key: a cached loop is found again by the next process, and never again once the source has changed, be it this
-package's or that of a user's own family.
+package's or that of a user's own family. An object that is a constant of another stands there as its type, digest and
+all.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from numba.extending import (
 )
 from numba.np.arrayobj import make_array, populate_array
 
-from hmmstream.compilable import Compilable, workspace
+from hmmstream.compilable import NEW_FUNCTIONS, Compilable, workspace
 
 # The whole of "fastmath" would let LLVM assume that NaN never occurs and remove the checks for missing values.
 OPTIONS: dict[str, Any] = {"fastmath": {"reassoc", "contract", "arcp"}, "error_model": "numpy", "nogil": True}
@@ -43,6 +44,7 @@ INLINE: dict[str, Any] = {
     **OPTIONS,
     "forceinline": True,
 }  # what is passed between the parts of a loop stays in registers
+EXACT: dict[str, Any] = {"error_model": "numpy"}  # functions keep the order of their arithmetic, as in Python
 STACK_LIMIT = 4096  # numbers; larger workspaces come from the heap
 
 
@@ -69,7 +71,10 @@ def specialize(loop: Any, *arguments: Any) -> Callable[..., Any]:
 
 
 class CompilableType(types.Opaque):
-    """The numba type of a :class:`Compilable`. It holds plain values only, so that a cache index always loads."""
+    """The numba type of a :class:`Compilable`.
+
+    It holds plain values and other such types only, so that a cache index always loads.
+    """
 
     def __init__(self, module: str, qualname: str, constants: tuple[tuple[str, Any], ...], digest: str) -> None:
         values = ", ".join(f"{name}={value!r}" for name, value in constants)
@@ -86,7 +91,8 @@ register_model(CompilableType)(models.OpaqueModel)
 @typeof_impl.register(Compilable)
 def _typeof(value: Compilable, context: Any) -> CompilableType:
     cls: Any = type(value)
-    return _type_of(cls, *(getattr(value, name) for name in _names_of_constants(cls)))
+    constants = (getattr(value, name) for name in _names_of_constants(cls))
+    return _type_of(cls, *(_typeof(c, context) if isinstance(c, Compilable) else c for c in constants))
 
 
 @functools.cache
@@ -100,6 +106,8 @@ def _type_of(cls: Any, *values: Any) -> CompilableType:
     constants = tuple(zip(_names_of_constants(cls), values, strict=True))
     typ = CompilableType(cls.__module__, cls.__qualname__, constants, _digest(cls))
     _CLASSES[typ.name] = cls
+    while NEW_FUNCTIONS:
+        _make_function_callable(NEW_FUNCTIONS.pop())
     for name in cls.inherited("compiled_methods"):
         _make_callable(name, inspect.signature(getattr(cls, name)))
     return typ
@@ -171,12 +179,22 @@ def _make_callable(name: str, signature: inspect.Signature) -> None:
     overload_method(CompilableType, name, strict=False, jit_options=INLINE)(method)
 
 
+def _make_function_callable(function: Callable[..., Any]) -> None:
+    def implementation(*arguments: Any) -> Any:
+        return function
+
+    setattr(implementation, "__signature__", inspect.signature(function))
+    overload(function, strict=False, jit_options=EXACT)(implementation)
+
+
 @unbox(CompilableType)
 def _unbox(typ: CompilableType, value: Any, context: Any) -> NativeValue:
     return NativeValue(context.context.get_dummy_value())
 
 
 def _type_of_constant(value: Any) -> Any:
+    if isinstance(value, CompilableType):
+        return value
     return types.float64 if isinstance(value, float) else types.literal(value)
 
 
@@ -192,6 +210,8 @@ class _Constants(AttributeTemplate):
 @lower_getattr_generic(CompilableType)
 def _lower_constant(context: Any, builder: Any, typ: CompilableType, value: Any, attribute: str) -> Any:
     constant = dict(typ.constants)[attribute]
+    if isinstance(constant, CompilableType):
+        return context.get_dummy_value()
     return context.get_constant_generic(builder, _type_of_constant(constant), constant)
 
 

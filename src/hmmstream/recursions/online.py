@@ -396,7 +396,7 @@ def recentre(emission: Any, shape: Any, state: State) -> None:
     """Measure each state's statistic from its current mean, so that no digits are lost far from the origin."""
     p = shape.n_statistics
     S = view(state.S, shape.n_groups, (shape.n_states, p))
-    shift = workspace(emission.n_features)
+    shift = workspace(emission.centre_size)
     for i in range(shape.n_states):
         if S[i, 0] > DEAD:
             first = shape.n_groups + i * p

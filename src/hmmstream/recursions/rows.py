@@ -21,7 +21,7 @@ def first_refused(emission: Any, X: FloatArray) -> int:
     for row in range(len(X)):
         for a in range(emission.n_features):
             value = X[row, a]
-            if value == value and not (abs(value) < inf and emission.accepts(value)):
+            if value == value and not (abs(value) < inf and emission.accepts_at(a, value)):
                 return row * emission.n_features + a
     return ACCEPTED
 
