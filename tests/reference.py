@@ -81,7 +81,7 @@ def says_nothing(emission, y: np.ndarray) -> bool:
     match emission:
         case Independent():
             return all(says_nothing(part, own) for part, own in taken_apart(emission, y))
-        case LinearRegression():
+        case LinearRegression() | Multinomial():
             return bool(np.isnan(y).any())
     return bool(np.isnan(y).all())
 
@@ -658,7 +658,7 @@ def log_density_gradient(emission, i: int, y: np.ndarray) -> np.ndarray:
                 else np.eye(emission.n_categories)[int(y[0])] / emission.probs[i]
             )
         case Multinomial():
-            return np.where(missing, 0.0, y / emission.probs[i])
+            return np.zeros(len(y)) if missing.any() else y / emission.probs[i]
         case Poisson():
             return np.where(missing, 0.0, y / emission.rates[i] - 1)
         case Exponential():

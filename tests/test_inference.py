@@ -278,6 +278,19 @@ def test_forecasts_agree_with_simulation(family, structure):
         assert (abs((centred**2).mean(axis=0) - forecast.variance[h]) < 6 * noise + 1e-12).all()
 
 
+def test_forecasts_heed_what_is_known_of_the_future():
+    hmm = models.make("gaussian-diag")
+    X, _ = hmm.sample(30, random_state=8)
+    future = np.array([[np.nan, 1.0], [np.nan, np.nan], [2.5, np.nan]])
+    forecast = hmm.forecast(3, hmm.filter(X)[-1], future)
+    np.testing.assert_allclose(forecast.states, hmm.filter(np.vstack([X, future]))[-3:], atol=1e-12)
+    np.testing.assert_allclose(forecast.mean, forecast.states @ hmm.emission.means)
+    nothing = hmm.forecast(3, hmm.filter(X)[-1], np.full((3, 2), np.nan))
+    np.testing.assert_allclose(nothing.variance, hmm.forecast(3, hmm.filter(X)[-1]).variance, atol=1e-12)
+    with pytest.raises(ValueError, match="a row for each of the 2 steps"):
+        hmm.forecast(2, None, future)
+
+
 def test_forecasts_refuse_what_is_no_horizon_or_no_distribution():
     hmm = models.make("poisson")
     with pytest.raises(ValueError, match="horizon must be a positive integer"):

@@ -136,9 +136,12 @@ class HMMEstimator(DensityMixin, BaseEstimator):
         """Put the states in another order: state i is now what state ``order[i]`` was."""
         raise NotImplementedError
 
-    def forecast(self, horizon: int) -> Forecast:
-        """What is expected 1, 2, …, ``horizon`` steps after the last row that was learned from."""
-        return self.model_.forecast(horizon, self.filtered_proba_)
+    def forecast(self, horizon: int, X: ArrayLike | None = None) -> Forecast:
+        """What is expected 1, 2, …, ``horizon`` steps after the last row that was learned from.
+
+        ``X``, of shape (horizon, d), holds what is known of these rows already, NaN where nothing is.
+        """
+        return self.model_.forecast(horizon, self.filtered_proba_, X)
 
     def sample(self, n: int, random_state: int | np.random.Generator | None = None) -> tuple[Any, Any]:
         """Simulate ``n`` observations: (X of shape (n, d), hidden states of shape (n,))."""

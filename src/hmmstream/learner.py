@@ -21,6 +21,7 @@ from hmmstream.arrays import (
     sequence_starts,
 )
 from hmmstream.averaging import Averaging, Polyak, StatisticAverage
+from hmmstream.emissions import Emission
 from hmmstream.model import HMM
 from hmmstream.priors import Prior
 from hmmstream.record import Record
@@ -53,6 +54,13 @@ class Statistic(NamedTuple):
 
     transitions: FloatArray  # (m, m): share of transitions from i to j; cells that are tied show their common total
     emissions: FloatArray  # (m, p): share of time in each state, then the family's statistic of what was seen there
+
+
+class Peek(NamedTuple):
+    """What learning from an observation would find."""
+
+    filtered_proba: FloatArray  # (m,): probability of each state at this observation, given all before it too
+    log_density: float  # logarithm of its predictive density, given all before it
 
 
 class Learner:
@@ -121,6 +129,7 @@ class Learner:
         self._shape = Shape(m, self._cells.n_groups, width, emission.n_statistics, has_prior=self.prior is not None)
         self._buffer = np.empty((1, emission.n_features))
         self._is_number = emission.n_features == 1
+        self._row_shape = None if emission.n_lags else (emission.n_features,)
         self._step_is_built_in = is_built_in(self.step)
         self._schedule = (self.step if is_built_in(self.step) else Power(0.6)).numbers()
         self._not_filtered = np.empty((0, m))
@@ -201,12 +210,15 @@ class Learner:
 
     def learn_one(self, x: Any) -> None:
         """Learn from one observation: a number, or a sequence of n_features numbers."""
-        if self._is_number and type(x) in PLAIN_NUMBERS:
-            self._buffer[0, 0] = x
-        else:
-            row = x if isinstance(x, np.ma.MaskedArray) else np.asarray(x)
-            self._buffer[:], _ = self._rows(row.reshape(1, -1), None)
-        self._run(self._buffer, NO_STARTS, self._not_filtered)
+        self._run(self._one(x), NO_STARTS, self._not_filtered)
+
+    def peek(self, x: Any) -> Peek:
+        """What ``learn_one(x)`` would find, by the raw iterate; nothing is learned."""
+        vector = self.vector.copy()
+        vector[LOG_LIKELIHOOD], vector[LIKELIHOOD_FACTOR] = 0.0, 1.0  # that of all before would swallow the digits
+        filtered = np.empty((1, self.start.n_components))
+        self._run(self._one(x), NO_STARTS, filtered, trial=vector)
+        return Peek(filtered[0], log_likelihood(vector))
 
     def end_sequence(self) -> None:
         """Say that the next observation starts a new, independent sequence."""
@@ -232,6 +244,45 @@ class Learner:
         self.start, self.prior = start, self.prior and self.prior.relabel(at)
         self._lay_out()
 
+    def add_features(self, emission: Emission) -> None:
+        """Let new features join, as if they had been there from the first observation on, and missing.
+
+        Parameters
+        ----------
+        emission : Emission with values
+            What the new features look like in each state. Their columns come after those that are there.
+        """
+        before, n_groups, narrow = self.start.emission, self._shape.n_groups, self.state
+        joint = before.beside(emission)
+        (at, S_at), (our_at, our_S_at), (new_at, new_S_at) = joint.layout(), before.layout(), emission.layout()
+        theta = emission.theta()
+        if emission.is_centred:  # at the mean at once: far from the origin, digits would be lost
+            shift = np.empty(emission.centre_size)
+            for row, s in zip(theta, emission.expected_statistic(theta), strict=True):
+                emission.move_centre(row, s, shift)
+        expected = emission.expected_statistic(theta)  # stands in for what is missing
+
+        self.prior = self.prior and self.prior.with_features(emission)
+        self.start = HMM(self.start.startprob, self.start.transmat, joint, self.start.transition)
+        self._lay_out()
+        self.vector = np.zeros(self._shape.size)
+        wide = self.state
+        for name in ("clock", "startprob", "phi", "alive", "transmat", "mean_transmat"):
+            getattr(wide, name)[:] = getattr(narrow, name)
+        for new, old in ((wide.theta, narrow.theta), (wide.mean_theta, narrow.mean_theta)):
+            new[:, at] = np.concatenate([old[:, our_at], theta[:, new_at]], axis=1)
+        joint.prepare(wide.theta)
+        statistics = (*wide.rho, wide.S, wide.mean_S), (*narrow.rho, narrow.S, narrow.mean_S)
+        if self.prior is not None:
+            statistics = (*statistics[0], wide.prior), (*statistics[1], narrow.prior)
+        for new, old in zip(*statistics, strict=True):
+            new[:n_groups] = old[:n_groups]
+            both, ours = (S[n_groups:].reshape(len(theta), -1) for S in (new, old))
+            both[:, 0] = ours[:, 0]
+            missed = ours[:, :1, np.newaxis] * expected[:, new_S_at]
+            both[:, S_at] = np.concatenate([ours[:, our_S_at], missed], axis=1)
+        self._specialize()
+
     def freeze(self) -> None:
         """Hold the parameters: observations still move the filter and the statistic."""
         self.frozen = True
@@ -239,6 +290,17 @@ class Learner:
     def unfreeze(self) -> None:
         """Let the parameters follow the statistic again."""
         self.frozen = False
+
+    def _one(self, x: Any) -> FloatArray:
+        """One observation as a matrix of one row, in memory that the next one uses again."""
+        if self._is_number and type(x) in PLAIN_NUMBERS:
+            self._buffer[0, 0] = x
+        elif type(x) is np.ndarray and x.dtype == np.float64 and x.shape == self._row_shape:
+            self._buffer[0] = x
+        else:
+            row = x if isinstance(x, np.ma.MaskedArray) else np.asarray(x)
+            self._buffer[:], _ = self._rows(row.reshape(1, -1), None)
+        return self._buffer
 
     def _rows(self, X: ArrayLike, lengths: ArrayLike | None) -> tuple[FloatArray, IntArray]:
         """The observations, and the rows at which sequences start."""
@@ -267,7 +329,9 @@ class Learner:
         weights: FloatArray | None = None,
         *,
         is_recall: bool = False,
+        trial: FloatArray | None = None,
     ) -> None:
+        """Bring the state up to date, or in its place a copy, for a ``trial``: then the parameters are held."""
         loop = self._loop
         if states is not None or weights is not None:
             states = np.full(len(X), UNKNOWN) if states is None else states
@@ -279,11 +343,11 @@ class Learner:
             steps = 1.0 / np.arange(n + 1.0, n + len(X) + 1.0)
         elif not self._step_is_built_in:
             steps = evaluate(self.step, n, n + len(X) - int(np.isnan(X).all(axis=1).sum()))
-        is_held = self.frozen or is_recall
+        is_held = self.frozen or is_recall or trial is not None
         refused = loop(
             self.start.emission,
             self._shape,
-            self.vector,
+            self.vector if trial is None else trial,
             self._cells.groups,
             self._cells.shares,
             self._cells.leaders,
@@ -301,7 +365,7 @@ class Learner:
         )
         if refused != ACCEPTED:
             raise ValueError(f"{self.start.emission.refusal(X, refused)} Nothing was learned from this chunk.")
-        if len(self.latest) and len(X):
+        if len(self.latest) and len(X) and trial is None:
             self.latest = self.start.emission.latest(X)
 
     def _specialize(self) -> None:
@@ -333,7 +397,7 @@ class Learner:
 
         It is -inf once an observation had been impossible.
         """
-        return float(self.vector[LOG_LIKELIHOOD] + np.log(self.vector[LIKELIHOOD_FACTOR]))
+        return log_likelihood(self.vector)
 
     @property
     def filtered_proba(self) -> FloatArray:
@@ -384,3 +448,8 @@ class Learner:
 
     def __repr__(self) -> str:
         return f"<Learner of {self.start.n_components} states after {self.n_samples_seen:,} observations>"
+
+
+def log_likelihood(vector: FloatArray) -> float:
+    """Logarithm of the likelihood that a state vector has come to."""
+    return float(vector[LOG_LIKELIHOOD] + np.log(vector[LIKELIHOOD_FACTOR]))

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hmmstream import parameters, transitions
-from hmmstream.arrays import FloatArray, IntArray, frozen, is_integer, permutation, thresholds
+from hmmstream.arrays import FloatArray, IntArray, frozen, is_integer, observations, permutation, thresholds
 from hmmstream.emissions import Emission
 from hmmstream.parameters import Parameters
 from hmmstream.transitions import Transition
@@ -186,7 +186,7 @@ class HMM:
         """The distribution of states that the chain keeps, and comes to in the long run."""
         return parameters.stationary(self.transmat)
 
-    def forecast(self, horizon: int, proba: ArrayLike | None = None) -> Forecast:
+    def forecast(self, horizon: int, proba: ArrayLike | None = None, X: ArrayLike | None = None) -> Forecast:
         """What is expected 1, 2, …, ``horizon`` steps from now.
 
         Parameters
@@ -194,15 +194,23 @@ class HMM:
         horizon : int
         proba : (m,)
             Probability of each state now, such as the last row of ``filter``. By default the start distribution.
+        X : (horizon, d)
+            What is known of these rows already, NaN where nothing is: each step is given what is known up to it.
         """
         if not (is_integer(horizon) and horizon >= 1):
             raise ValueError(f"horizon must be a positive integer, got {horizon!r}")
         now = self.startprob if proba is None else frozen(proba, "proba")
         if now.shape != (self.n_components,) or (now < 0.0).any() or not np.isclose(now.sum(), 1.0, rtol=0, atol=1e-8):
             raise ValueError(f"proba must hold {self.n_components} probabilities that sum to 1, got {now.tolist()}")
-        states = np.empty((horizon, self.n_components))
-        for row in states:
-            row[:] = now = now @ self.transmat
+        if X is None:
+            states = np.empty((horizon, self.n_components))
+            for row in states:
+                row[:] = now = now @ self.transmat
+        else:
+            known = observations(X, self.n_features)
+            if len(known) != horizon:
+                raise ValueError(f"X must have a row for each of the {horizon} steps, got {len(known)}")
+            states = HMM(now @ self.transmat, self.transmat, self.emission, self.transition).filter(known)
         means, variances = self.emission.moments()
         mean = states @ means
         spread = np.einsum("hk,hkd->hd", states, (means - mean[:, np.newaxis]) ** 2)

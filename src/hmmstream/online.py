@@ -13,7 +13,7 @@ from hmmstream.arrays import FloatArray, is_integer, matrix
 from hmmstream.averaging import Averaging
 from hmmstream.emissions import Emission
 from hmmstream.estimator import HMMEstimator
-from hmmstream.learner import Learner, Statistic
+from hmmstream.learner import Learner, Peek, Statistic
 from hmmstream.model import HMM
 from hmmstream.priors import Prior
 from hmmstream.schedule import Power, Step
@@ -194,6 +194,28 @@ class OnlineHMM(HMMEstimator):
         """Say that the next observation starts a new, independent sequence."""
         self._fitted()
         self._learner.end_sequence()
+        return self
+
+    def peek(self, x: Any) -> Peek:
+        """What ``learn_one(x)`` would find: the state probabilities, and the logarithm of the predictive density of x.
+
+        By the raw iterate, as ``filtered_proba_`` and ``log_likelihood_`` are. Nothing is learned.
+        """
+        return self._current().peek(x)
+
+    def add_features(self, emission: Emission) -> Self:
+        """Let new features join, as if they had been there from the first observation on, and missing.
+
+        Parameters
+        ----------
+        emission : Emission with values
+            What the new features look like in each state, of the same family as those that are there. Its features must
+            be independent given the state, as those of ``Gaussian("diag")`` are.
+        """
+        self._fitted()
+        self._learner.add_features(emission)
+        self.n_features_in_ += emission.n_features
+        self.__dict__.pop("feature_names_in_", None)  # the new ones have no names
         return self
 
     def relabel(self, order: ArrayLike) -> Self:

@@ -82,6 +82,11 @@ class Prior:
         emission = self.emission and self.emission.with_rows(self.emission.rows()[order])
         return Prior(transitions, self.stickiness, emission, self.strength)
 
+    def with_features(self, emission: Emission) -> Prior:
+        """The same beliefs, and if there are any about observations, that new features look like ``emission``."""
+        both = self.emission and self.emission.beside(emission)
+        return Prior(self.transitions, self.stickiness, both, self.strength)
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Prior) and repr(self) == repr(other)
 

@@ -7,6 +7,7 @@ lost. When the buffer is full, the last start is the one to stay with.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from numpy.typing import ArrayLike
 from hmmstream import inference
 from hmmstream.arrays import UNKNOWN, FloatArray, matrix, observations
 from hmmstream.emissions import Emission, specification
-from hmmstream.learner import Learner
+from hmmstream.learner import Learner, Peek
 from hmmstream.priors import Prior
 from hmmstream.record import Record
 from hmmstream.recursions import rows
@@ -139,6 +140,26 @@ class SelfStart:
         self.has_ended = True
         if self.learner is not None:
             self.learner.end_sequence()
+
+    def peek(self, x: Any) -> Peek:
+        """What ``learn_one(x)`` would find: see ``Learner``. Before anything was seen, nothing is expected."""
+        if self.learner is None:
+            return Peek(np.full(self.n_components, 1.0 / self.n_components), 0.0)
+        return self.learner.peek(x)
+
+    def add_features(self, emission: Emission) -> None:
+        """Let new features join, as if they had been missing so far: see ``Learner``."""
+        if self.family is None or self.sized is None or self.learner is None:
+            raise ValueError("nothing was seen yet to which features could be added")
+        self.learner.add_features(emission)
+        if self.family.has_values:
+            self.family = self.family.beside(emission)
+        self.sized = self.sized.beside(emission)
+        self.prior = self.prior.with_features(emission)
+        n_new = emission.n_features
+        self.pieces = [
+            replace(piece, X=np.pad(piece.X, ((0, 0), (0, n_new)), constant_values=np.nan)) for piece in self.pieces
+        ]
 
     def freeze(self) -> None:
         """Hold the parameters, once there are some."""

@@ -71,6 +71,13 @@ def draw_start(
     return candidate(emission, n_components, transition, excerpt(data), rng, power, blur).model
 
 
+def alike(emission: Emission, n_components: int, values: FloatArray) -> Emission:
+    """The family for one feature, with the same values in every state: those under which ``values`` are most likely."""
+    data = Record(values.reshape(-1, 1), np.ones(len(values), dtype=np.bool_))
+    one = estimate(emission.sized(1, 1), np.zeros(len(values), dtype=np.int64), data, blur=0.0)
+    return emission.sized(n_components, 1).with_rows(np.tile(one.rows(), (n_components, 1)))
+
+
 def in_order(model: HMM) -> HMM:
     """The model with its states in the order of their means, if its structure allows for it."""
     reordered = model.relabel(np.argsort(model.emission.positions(), kind="stable"))
@@ -219,9 +226,17 @@ def estimate(emission: Emission, labels: IntArray, data: Record, blur: float) ->
     weights = np.eye(emission.n_components)[labels]
     if data.weights is not None:
         weights *= data.weights[:, np.newaxis]
-    emission = maximize(emission, weights, data.X, blur)
+    X = filled(data.X, labels) if takes_parts(emission) else data.X
+    emission = maximize(emission, weights, X, blur)
     apart = emission.set_apart()
-    return emission if apart is None else maximize(apart, weights, data.X, blur)
+    return emission if apart is None else maximize(apart, weights, X, blur)
+
+
+def takes_parts(emission: Emission) -> bool:
+    """Whether a row of which something is missing still says something."""
+    row = np.zeros(emission.n_features)
+    row[0] = np.nan
+    return not emission.is_missing(row)
 
 
 def maximize(emission: Emission, weights: FloatArray, X: FloatArray, blur: float) -> Emission:
@@ -247,3 +262,25 @@ def maximize(emission: Emission, weights: FloatArray, X: FloatArray, blur: float
     emission.maximize(S, np.ones(len(S)), theta)
     emission.prepare(theta)
     return emission.with_theta(theta)
+
+
+def filled(X: FloatArray, labels: IntArray) -> FloatArray:
+    """``X`` with values that were seen in the same cluster in the place of missing ones.
+
+    Nothing is known yet that could be expected of them, and what a family has before its first M-step may be far from
+    all data. A row of which nothing was seen stays as it is.
+    """
+    missing = np.isnan(X)
+    if not missing.any():
+        return X
+    X = X.copy()
+    to_fill = missing & ~missing.all(axis=1, keepdims=True)
+    for a in np.flatnonzero(to_fill.any(axis=0)):
+        for k in np.unique(labels[to_fill[:, a]]):
+            gaps = np.flatnonzero(to_fill[:, a] & (labels == k))
+            seen = X[~missing[:, a] & (labels == k), a]
+            if not len(seen):
+                seen = X[~missing[:, a], a]
+            if len(seen):
+                X[gaps, a] = seen[np.arange(len(gaps)) * len(seen) // len(gaps)]
+    return X

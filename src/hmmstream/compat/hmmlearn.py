@@ -87,7 +87,7 @@ class ConvergenceMonitor:
         return f"{type(self).__name__}({values})"
 
 
-class _HMM(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+class _HMM(BaseEstimator):
     """What the four estimators have in common: the chain, EM around it, and inference."""
 
     # Letters of ``params`` and ``init_params``, and what they stand for

@@ -62,6 +62,7 @@ class Emission(Compilable, ABC):
     value_names: tuple[str, ...]
     domain: str = "a number"  # what a value can be, in words
     is_centred: bool = False
+    is_separable: bool = False  # whether each feature has parameters of its own, and is independent given the state
 
     n_features: int = 0
     n_lags: int = 0
@@ -137,6 +138,31 @@ class Emission(Compilable, ABC):
     def for_data(cls, X: FloatArray) -> Self:
         """A specification for these observations."""
         return cls()
+
+    def layout(self) -> tuple[IntArray, IntArray]:
+        """Where each feature stands, if they are separable: its columns of ``theta``, its components of the statistic.
+
+        One row a feature; of the columns of ``theta``, the parameters come first.
+        """
+        raise NotImplementedError(f"{type(self).__name__} needs a method layout() for features that come later")
+
+    def beside(self, other: Emission) -> Self:
+        """One family with the features of this, and then those of the other."""
+        if not self.is_separable:
+            raise ValueError(
+                f"no feature can be added to {self!r}: others can join only features of the same kind that are "
+                "independent given the state, such as those of Gaussian('diag')"
+            )
+        if type(other) is not type(self) or other.specification != self.specification or not other.has_values:
+            raise ValueError(f"new features need the values of the same family, {self!r}, got {other!r}")
+        if other.n_components != self.n_components:
+            raise ValueError(f"new features have {other.n_components} states, but the model has {self.n_components}")
+        joint = self.sized(self.n_components, self.n_features + other.n_features)
+        n_parameters = self.n_parameters // self.n_features
+        at, ours, theirs = (family.layout()[0][:, :n_parameters] for family in (joint, self, other))
+        rows = np.empty((joint.n_components, joint.n_parameters))
+        rows[:, at] = np.concatenate([self.rows()[:, ours], other.rows()[:, theirs]], axis=1)
+        return joint.with_rows(rows)
 
     def coordinates(self, X: FloatArray) -> FloatArray:
         """``X`` in coordinates in which distances mean something: what start values are found by."""
@@ -318,6 +344,7 @@ class IndependentFeatures(Emission):
     )
     constants: ClassVar[tuple[str, ...]] = ("n_feature_parameters", "n_feature_statistics")
 
+    is_separable = True
     n_feature_statistics: int = 1
     value_bounds: tuple[tuple[float, float], ...] = ()  # lowest and highest of each of the values, if they have any
 
@@ -356,6 +383,10 @@ class IndependentFeatures(Emission):
 
     def sized(self, n_components: int, n_features: int) -> Self:
         return type(self)(**dict.fromkeys(self.value_names, np.full((n_components, n_features), 0.5)))
+
+    def layout(self) -> tuple[IntArray, IntArray]:
+        parameters = np.arange(self.n_parameters).reshape(self.n_features, -1)
+        return parameters, np.arange(1, self.n_statistics).reshape(self.n_features, -1)
 
     def bounds(self) -> tuple[FloatArray, FloatArray]:
         bounds = self.value_bounds or ((-np.inf, np.inf),) * self.n_feature_parameters

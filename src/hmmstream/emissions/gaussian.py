@@ -79,6 +79,7 @@ class Gaussian(Emission):
         self.covariance = covariance
         self.is_tied = covariance == "tied"
         self.is_spherical = covariance == "spherical"
+        self.is_separable = covariance == "diag"
         if (means is None) != (covars is None):
             raise ValueError("give both means and covars, or neither")
         if means is not None and covars is not None:
@@ -148,6 +149,10 @@ class Gaussian(Emission):
             "tied": np.eye(n_features),
         }[self.covariance]
         return type(self)(self.covariance, np.zeros((n_components, n_features)), covars)
+
+    def layout(self) -> tuple[IntArray, IntArray]:
+        theta = np.arange(self.width).reshape(-1, self.n_features)
+        return theta.T, np.arange(1, self.n_statistics).reshape(-1, self.n_features).T
 
     def parameter_table(self) -> IntArray:
         m, d = self.n_components, self.n_features

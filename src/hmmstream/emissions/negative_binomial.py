@@ -62,6 +62,7 @@ class NegativeBinomial(IndependentFeatures):
         if shapes is not None and np.ndim(shapes) == 0:
             self.common_shape = float(frozen(shapes, "shapes"))
             shapes = None if means is None else np.full(np.shape(means), self.common_shape)
+        self.is_separable = self.learn_shape or self.common_shape is not None  # else nothing says what another has
         super().__init__(shapes=shapes, means=means)
         if self.common_shape is not None and self.common_shape <= 0.0:
             raise ValueError(f"shapes must be positive, got {self.common_shape}")
