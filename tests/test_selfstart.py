@@ -189,6 +189,15 @@ def test_a_refused_chunk_leaves_the_search_as_it_was(X):
     np.testing.assert_array_equal(models.values(a.model_), models.values(b.model_))
 
 
+def test_the_callers_array_may_be_used_again(X):
+    hmm, chunk = OnlineHMM(2, random_state=0), np.empty((100, 1))
+    for first in range(0, 1000, 100):
+        chunk[:] = X[first : first + 100]
+        hmm.partial_fit(chunk)
+    whole = OnlineHMM(2, random_state=0).partial_fit(X[:1000])
+    np.testing.assert_array_equal(models.values(hmm.model_), models.values(whole.model_))
+
+
 def test_a_copy_made_during_the_search_goes_on_bit_for_bit(X):
     hmm = OnlineHMM(2, random_state=None).partial_fit(X[:300])
     twins = [pickle.loads(pickle.dumps(hmm)), copy.deepcopy(hmm)]

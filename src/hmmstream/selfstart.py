@@ -130,7 +130,7 @@ class SelfStart:
         if row < len(data):
             self._learner().take(data[row:], filtered[row:])
         if len(data):
-            self.has_ended, self.last_rows = False, data.X[-1:]
+            self.has_ended, self.last_rows = False, data.X[-1:].copy()
         if lengths is not None:
             self.end_sequence()
         return filtered
@@ -221,7 +221,7 @@ class SelfStart:
         return min(end, len(data)), end <= len(data)
 
     def _gather(self, piece: Record) -> None:
-        self.pieces.append(piece)
+        self.pieces.append(join([piece]))  # a copy: the caller may use his array again
         self.n_waiting += len(piece)
         self.n_gathered += int((~np.isnan(piece.X).all(axis=1)).sum())
 
@@ -240,7 +240,7 @@ class SelfStart:
 
 
 def join(pieces: list[Record]) -> Record:
-    """One record of many."""
+    """One record of many, in memory of its own."""
     has_states = any(piece.states is not None for piece in pieces)
     has_weights = any(piece.weights is not None for piece in pieces)
     states = [np.full(len(piece), UNKNOWN) if piece.states is None else piece.states for piece in pieces]
