@@ -1,8 +1,11 @@
 """A pytest plugin: what asks for hmmlearn's estimators gets hmmstream's."""
 
-import hmmlearn.hmm
 
-from hmmstream.compat import hmmlearn as compat
+def pytest_configure():
+    """Put them in place; not already when this file is imported, which whoever collects tests may do."""
+    import hmmlearn.hmm
 
-for name in ("CategoricalHMM", "GaussianHMM", "MultinomialHMM", "PoissonHMM"):
-    setattr(hmmlearn.hmm, name, getattr(compat, name))
+    from hmmstream.compat import hmmlearn as compat
+
+    for name in ("CategoricalHMM", "GaussianHMM", "MultinomialHMM", "PoissonHMM"):
+        setattr(hmmlearn.hmm, name, getattr(compat, name))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import reference
 
-from hmmstream import HMM, BatchHMM, Gaussian, Learner, Masked, OnlineHMM
+from hmmstream import HMM, BatchHMM, Categorical, Gaussian, Learner, Masked, OnlineHMM
 
 TOLERANCE = 1e-10
 
@@ -86,6 +86,27 @@ def test_a_sequence_of_weight_three_counts_as_three(method):
     np.testing.assert_allclose(weighted.startprob_, repeated.startprob_, rtol=1e-9)
 
 
+def test_weighted_em_goes_to_its_end():
+    """The plain likelihood is not what it climbs."""
+    X = models.paper_model().sample(400, 3)[0]
+    rng = np.random.default_rng(0)
+    for seed in range(3):
+        hmm = BatchHMM(2, Gaussian("tied"), n_iter=200, random_state=seed).fit(X, sample_weight=rng.uniform(0, 3, 400))
+        assert np.isfinite(models.values(hmm.model_)).all()
+    weights = np.linspace(0.0, 1.0, 400)  # the first row counts nothing: the start distribution has no data
+    for estimator in (BatchHMM(2, random_state=0), OnlineHMM(2, random_state=0)):
+        assert np.isfinite(models.values(estimator.fit(X, sample_weight=weights).model_)).all()
+
+
+def test_a_known_state_in_which_the_row_cannot_be():
+    start = HMM([0.5, 0.5], [[0.6, 0.4], [0.3, 0.7]], Categorical(probs=[[1.0, 0.0], [0.5, 0.5]]))
+    proba = Learner(start).follow([0, 1, 1, 0, 0], states=[-1, 0, 0, 0, -1])
+    np.testing.assert_allclose(proba.sum(axis=1), 1.0)
+    np.testing.assert_array_equal(proba[1:4, 0], 1.0)
+    with pytest.raises(ValueError, match="y cannot be"):
+        BatchHMM(init=start).fit([0, 1, 1], [-1, 0, 0])
+
+
 def test_weights_where_probabilities_vanish():
     """The pass in logarithms counts as the other does."""
     start = HMM([0.5, 0.5], [[0.99, 0.01], [0.0, 1.0]], Gaussian("diag", means=[0, 60], covars=[[1], [1]]), "full")
@@ -157,6 +178,8 @@ def test_what_cannot_be_meant_is_refused_and_changes_nothing():
         ({"y": np.zeros(19)}, "y must hold the state of each of the 20 rows"),
         ({"y": np.r_[np.full(19, -1), 2]}, r"y\[19\] is 2: a state is 0, …, 1, or -1"),
         ({"y": np.r_[np.full(19, -1.0), 0.5]}, r"y\[19\] is 0.5"),
+        ({"y": np.r_[np.full(19, np.nan), 0.0]}, r"y\[0\] is nan"),
+        ({"y": np.zeros((20, 1))}, "y must hold the state of each of the 20 rows"),
         ({"sample_weight": np.ones(3)}, "sample_weight must hold a number for each of the 20 rows"),
         ({"sample_weight": np.r_[np.ones(19), -1]}, r"sample_weight\[19\] is -1"),
         ({"sample_weight": np.r_[np.ones(19), np.nan]}, r"sample_weight\[19\] is nan"),

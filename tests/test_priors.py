@@ -5,7 +5,19 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from hmmstream import HMM, BatchHMM, Categorical, Constant, Gaussian, Learner, Masked, OnlineHMM, Poisson, Prior
+from hmmstream import (
+    HMM,
+    BatchHMM,
+    Categorical,
+    Constant,
+    Gaussian,
+    Learner,
+    LinearRegression,
+    Masked,
+    OnlineHMM,
+    Poisson,
+    Prior,
+)
 
 
 def one_over_n_plus_one(n):
@@ -132,6 +144,15 @@ def test_a_state_that_is_never_seen_is_what_was_imagined():
     fit = BatchHMM(init=start, prior=prior).fit(X)
     assert fit.means_[1, 0] == pytest.approx(70.0)
     assert fit.covars_[1, 0] == pytest.approx(4.0)
+
+
+def test_imagined_responses_have_the_slope_of_the_prior():
+    prior = Prior(emission=LinearRegression(1, [[-7.0], [3.0]], [0.0, 1.0], [1.0, 1.0]), strength=1e6)
+    start = HMM([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], LinearRegression(1, [[1.0], [2.0]], [0.0, 0.0], [1.0, 1.0]))
+    X = start.sample(200, 8)[0]
+    fit = BatchHMM(init=start, prior=prior).fit(X)
+    np.testing.assert_allclose(fit.coefficients_[:, 0], [-7.0, 3.0], atol=0.01)
+    np.testing.assert_allclose(fit.intercepts_, [0.0, 1.0], atol=0.01)
 
 
 def test_zeros_of_the_structure_stay_zeros():

@@ -39,12 +39,12 @@ def test_the_model_of_the_paper_is_found_without_a_word():
 
 @pytest.mark.parametrize("family", sorted(models.FAMILIES))
 def test_every_family_starts_itself(family):
-    """Loss within 0.01 of that of the truth; a model of one state is off by 0.1 to 2."""
+    """Loss within 0.02 of that of the truth; a model of one state is off by 0.1 to 2."""
     world = models.make(family)
     X = models.with_gaps(world.sample(9000, 31)[0], 0.02)
     hmm = OnlineHMM(3, models.specification(world.emission), random_state=0).partial_fit(X)
     fresh = world.sample(20_000, 32)[0]
-    assert hmm.score(fresh) > world.log_likelihood(fresh) / 20_000 - 0.01
+    assert hmm.score(fresh) > world.log_likelihood(fresh) / 20_000 - 0.02
 
 
 @pytest.mark.parametrize("chunks", [[3000], [1, 2, 997, 2000], [1500, 1500]], ids=str)
@@ -108,9 +108,13 @@ def test_states_may_be_put_in_another_order_and_the_stream_goes_on(X, short_buff
         np.testing.assert_allclose(a.transmat_, b.transmat_[::-1, ::-1], rtol=1e-10)
         np.testing.assert_allclose(a.filtered_proba_, b.filtered_proba_[::-1], rtol=1e-9)
         assert a.log_likelihood_ == pytest.approx(b.log_likelihood_, rel=1e-12)
+    early = OnlineHMM(2, random_state=0).partial_fit(X[:100])
     for order in ([0, 0], [0], [0.0, 1.0], [1, 2]):
-        with pytest.raises(ValueError, match="each of the states 0, …, 1 once"):
-            hmm.relabel(order)
+        for model in (hmm, early):
+            with pytest.raises(ValueError, match="each of the states 0, …, 1 once"):
+                model.relabel(order)
+    again = OnlineHMM(2, random_state=0).partial_fit(X)
+    np.testing.assert_array_equal(early.partial_fit(X[100:]).means_, again.means_)  # it still looks for a start
 
 
 @pytest.mark.parametrize("structure", sorted(models.STRUCTURES))
@@ -239,6 +243,11 @@ def test_a_step_that_forgets_is_not_held_back_by_the_first_rows(short_buffer):
     X = rng.normal(np.linspace(0.0, 25.0, 10_000) + np.tile(np.repeat([0.0, 5.0], 50), 100))
     hmm = OnlineHMM(2, step=Constant(0.01), averaging=None, random_state=0).partial_fit(X)
     np.testing.assert_allclose(hmm.means_[:, 0], [25.0, 30.0], atol=2.0)
+
+
+def test_frozen_models_gather_no_more_than_others(X, short_buffer):
+    hmm = OnlineHMM(2, random_state=0).partial_fit(X[:10]).freeze().partial_fit(np.tile(X, (3, 1)))
+    assert len(pickle.dumps(hmm)) < 20_000
 
 
 def test_frozen_models_do_not_look_for_another_start(X):

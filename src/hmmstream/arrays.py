@@ -16,6 +16,10 @@ FloatArray: TypeAlias = NDArray[np.float64]
 IntArray: TypeAlias = NDArray[np.int64]
 
 
+class NotNumbersError(TypeError, ValueError):
+    """What should be an array of numbers holds something else."""
+
+
 def is_integer(value: Any) -> bool:
     """Whether ``value`` is a whole number, of Python or of NumPy."""
     return isinstance(value, Integral)
@@ -58,7 +62,7 @@ def matrix(X: ArrayLike) -> FloatArray:
         if array.dtype == object:
             array = array.astype(np.float64)
     except TypeError as error:
-        raise TypeError(f"X must hold numbers (NaN where missing): {error}") from None
+        raise NotNumbersError(f"X must hold numbers (NaN where missing): {error}") from None
     except (ValueError, OverflowError) as error:
         raise ValueError(f"X must hold numbers (NaN where missing): {error}") from None
     if array.dtype.kind == "c":

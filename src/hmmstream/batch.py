@@ -17,7 +17,7 @@ from hmmstream.model import HMM
 from hmmstream.parameters import Start
 from hmmstream.priors import Prior
 from hmmstream.record import Record
-from hmmstream.starts import draw_start, find_start
+from hmmstream.starts import canonical_order, draw_start, find_start
 from hmmstream.transitions import Transition
 
 
@@ -64,7 +64,7 @@ class BatchHMM(HMMEstimator):
         The fitted model. Its values are also ``transmat_``, ``startprob_``, and those of the emission: ``means_`` and
         ``covars_``, or ``rates_``, or ``probs_``.
     history_ : (n_iter_ + 1,)
-        Log-likelihood of the start, and after each iteration. It never decreases.
+        Log-likelihood of the start, and after each iteration. Without a prior and weights it never decreases.
     log_likelihood_ : float
         The last of them: that of ``model_``.
     converged_ : bool
@@ -152,6 +152,10 @@ class BatchHMM(HMMEstimator):
             if best is None or fit.history[-1] > best.history[-1]:
                 best = fit
         assert best is not None
+        if data.states is not None and best.history[0] == -math.inf:
+            raise ValueError(
+                "y cannot be: the model that EM starts from has no such transition, or no such observation"
+            )
         self.model_ = best.model
         self.history_ = np.array(best.history)
         self.log_likelihood_ = best.history[-1]
@@ -159,7 +163,7 @@ class BatchHMM(HMMEstimator):
         self.n_iter_ = len(best.history) - 1
         self.filtered_proba_ = best.filtered_proba
         self._note_columns(X)
-        if explicit is None and data.states is None:
+        if explicit is None and not emission.has_values and data.states is None:
             self._put_in_order()
         return self
 
@@ -171,8 +175,8 @@ class BatchHMM(HMMEstimator):
 
     def _put_in_order(self) -> None:
         """Number the states by their means, if the structure allows for it."""
-        order = np.argsort(self.model_.emission.positions(), kind="stable")
-        if self.model_.relabel(order).transition == self.model_.transition:
+        order = canonical_order(self.model_)
+        if order is not None:
             self.relabel(order)
 
     def _check_settings(self) -> None:

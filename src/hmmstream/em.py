@@ -119,7 +119,7 @@ class EM:
         missing values that are filled in: the model before that is the one to keep.
         """
         gain = log_likelihood - history[-1] if history else np.inf
-        if self.has_prior:
+        if self.has_prior or self.data.weights is not None:  # then something else increases
             gain = abs(gain)
         if self.with_first and gain < -ROUNDING * (abs(log_likelihood) + len(self.data)):
             if not self.model.emission.is_limited(self.theta):
@@ -210,7 +210,7 @@ class EM:
                 counts = counts._replace(transitions=counts.transitions + self.prior[: self.shape.n_groups])
                 transmat = maximize_stationary(self.parameters, counts, [transmat, self.model.transmat])
             self.model = self.model._replace(transmat=transmat, emission=emission.with_theta(state.theta))
-        if self.start_kind == "free" and len(self.data):
+        if self.start_kind == "free" and counts.start.sum() > 0.0:
             self.model = self.model._replace(startprob=counts.start / counts.start.sum())
         elif self.start_kind == "stationary":
             self.model = self.model._replace(startprob=stationary(self.model.transmat))

@@ -46,8 +46,10 @@ class HMMEstimator(DensityMixin, BaseEstimator):
         """Refuse what cannot be meant, before anything is learned."""
         if not is_integer(self.n_components) or self.n_components < 1:
             raise ValueError(f"n_components must be a positive integer, got {self.n_components!r}")
-        if self.random_state is not None and not is_integer(self.random_state):
-            raise ValueError(f"random_state must be an integer or None, got {self.random_state!r}")
+        if self.random_state is not None and not (is_integer(self.random_state) and self.random_state >= 0):
+            raise ValueError(
+                f"random_state must be an integer that is not negative, or None, got {self.random_state!r}"
+            )
         if self.prior is not None and not isinstance(self.prior, Prior):
             raise ValueError(f"prior must be a Prior or None, got {self.prior!r}")
         if not isinstance(self.init, HMM) and not (isinstance(self.init, str) and self.init == "auto"):
@@ -55,13 +57,18 @@ class HMMEstimator(DensityMixin, BaseEstimator):
 
     def _rows(self, X: Any) -> FloatArray:
         """``X`` as a matrix, if its columns are those that were learned from."""
-        if is_table(X):
-            validate_data(self, X, reset=False, skip_check_array=True)
+        is_plain = type(X) is np.ndarray and "feature_names_in_" not in self.__dict__
+        n_features = self.__dict__.get("n_features_in_")
+        if is_table(X) and n_features is not None and not (is_plain and X.shape[1] == n_features):
+            validate_data(self, X, reset=False, skip_check_array=True)  # takes as long as to learn from 1000 rows
         return matrix(X)
 
     def _note_columns(self, X: Any) -> None:
         """Remember the number of columns, and their names if they have some."""
-        validate_data(self, X if is_table(X) else matrix(X), reset=True, skip_check_array=True)
+        if type(X) is np.ndarray:
+            self.n_features_in_ = X.shape[1] if X.ndim == 2 else 1
+        else:
+            validate_data(self, X if is_table(X) else matrix(X), reset=True, skip_check_array=True)
 
     def _states(self, y: Any, n: int) -> IntArray | None:
         """The states that ``y`` says are known. Labels of another kind are ignored, as unsupervised estimators do."""
@@ -72,7 +79,8 @@ class HMMEstimator(DensityMixin, BaseEstimator):
             return known_states(y, n, m)
         except ValueError:
             labels = np.asarray(y)
-            if labels.shape[:1] != (n,) or (labels == UNKNOWN).any():
+            is_partial = labels.dtype.kind == "f" and np.isnan(labels).any()
+            if labels.shape != (n,) or is_partial or (labels == UNKNOWN).any():
                 raise
             warnings.warn(
                 f"y is ignored: known states are numbered 0, …, {m - 1}, with -1 where unknown, and these are others",
@@ -156,7 +164,7 @@ class HMMEstimator(DensityMixin, BaseEstimator):
         return self.model_.transmat
 
     def __getattr__(self, name: str) -> Any:
-        if name.endswith("_") and not name.startswith("_"):
+        if name.endswith("_") and not name.startswith("_") and name not in ("n_features_in_", "feature_names_in_"):
             if name in ("model_", "filtered_proba_"):
                 raise NotFittedError(
                     f"this {type(self).__name__} has learned nothing yet: call fit or partial_fit first"

@@ -223,8 +223,9 @@ class OnlineHMM(HMMEstimator):
 
         If the model was still looking for its start, it stays with the present one.
         """
-        self._learner = self._fitted()
-        self._learner.relabel(order)
+        learner = self._fitted()
+        learner.relabel(order)
+        self._learner = learner
         return self
 
     def freeze(self) -> Self:

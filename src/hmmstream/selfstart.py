@@ -213,7 +213,7 @@ class SelfStart:
         end = row + int(np.searchsorted(n_seen, max(n_due, 1))) + 1
         if self.learner is not None:
             if self.frozen:
-                return len(data), False
+                return min(row + self.capacity, len(data)), False
             emission = self.learner.start.emission
             refused = rows.check(emission, data.X[row:end])  # by the family of the last look: it has to grow
             if refused != rows.ACCEPTED:

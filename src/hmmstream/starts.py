@@ -60,7 +60,8 @@ def find_start(
     ]
     best = max(trials, key=lambda trial: trial.run(TRIAL_STEPS, GAIN).history[-1])
     model = best.run(CHAIN_STEPS, GAIN).model
-    return model if data.states is not None else in_order(model)
+    order = canonical_order(model) if data.states is None else None
+    return model if order is None else model.relabel(order)
 
 
 def draw_start(
@@ -74,14 +75,14 @@ def draw_start(
 def alike(emission: Emission, n_components: int, values: FloatArray) -> Emission:
     """The family for one feature, with the same values in every state: those under which ``values`` are most likely."""
     data = Record(values.reshape(-1, 1), np.ones(len(values), dtype=np.bool_))
-    one = estimate(emission.sized(1, 1), np.zeros(len(values), dtype=np.int64), data, blur=0.0)
+    one = estimate(emission.sized(1, 1), np.zeros(len(values), dtype=np.int64), data)
     return emission.sized(n_components, 1).with_rows(np.tile(one.rows(), (n_components, 1)))
 
 
-def in_order(model: HMM) -> HMM:
-    """The model with its states in the order of their means, if its structure allows for it."""
-    reordered = model.relabel(np.argsort(model.emission.positions(), kind="stable"))
-    return reordered if reordered.transition == model.transition else model
+def canonical_order(model: HMM) -> IntArray | None:
+    """The order of the states by their means; None if the structure does not allow for it."""
+    order = np.argsort(model.emission.positions(), kind="stable")
+    return order if model.relabel(order).transition == model.transition else None
 
 
 class Candidate(NamedTuple):
@@ -221,7 +222,7 @@ def transition_matrix(labels: IntArray, m: int, transition: Transition, is_start
     return np.asarray(transmat / transmat.sum(axis=1, keepdims=True))
 
 
-def estimate(emission: Emission, labels: IntArray, data: Record, blur: float) -> Emission:
+def estimate(emission: Emission, labels: IntArray, data: Record, blur: float = 0.0) -> Emission:
     """Values of the family from the clusters, as if they were the states."""
     weights = np.eye(emission.n_components)[labels]
     if data.weights is not None:

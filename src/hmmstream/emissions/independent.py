@@ -101,6 +101,8 @@ class Independent(Emission):
                 "either all parts have values, for the same number of states, or none has: their numbers of states are "
                 f"{[part.n_components for part in parts]}"
             )
+        if any(part.n_lags for part in parts):
+            raise ValueError("AutoRegressive depends on earlier rows, which parts of mixed data do not see")
         self.parts = tuple(parts)
         names = [name for part in parts for name in part.value_names]
         self._names = [

@@ -193,6 +193,18 @@ class LinearRegression(Emission):
     def is_limited(self, theta: FloatArray) -> bool:
         return self.joint.is_limited(theta[:, self.joint_at :])
 
+    def expected_statistic(self, theta: FloatArray) -> FloatArray:
+        """For inputs of variance 1 about where they have been seen: nothing is said about their distribution."""
+        joint = self.joint.with_rows(theta[:, self.joint_at : self.joint_at + self.joint.n_parameters])
+        slopes = theta[:, : self.n_inputs]
+        covars = np.tile(np.eye(self.n_features), (self.n_components, 1, 1))
+        covars[:, -1, :-1] = covars[:, :-1, -1] = slopes
+        covars[:, -1, -1] = (slopes**2).sum(axis=1) + theta[:, self.variance]
+        own = Gaussian("full", joint.means, covars).theta()
+        centre = slice(self.joint.centre, self.joint.centre + self.n_features)
+        own[:, centre] = theta[:, self.joint_at :][:, centre]
+        return self.joint.expected_statistic(own)
+
     def centres(self, theta: FloatArray) -> FloatArray:
         return self.joint.centres(theta[:, self.joint_at :])
 

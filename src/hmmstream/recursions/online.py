@@ -240,8 +240,11 @@ def update_filter(emission: Any, shape: Any, state: State, predicted: FloatArray
     for k in range(1, m):
         top = max(top, log_g[k])
     if top == -inf:
+        total = 0.0
         for k in range(m):
-            state.phi[k] = predicted[k]
+            total += predicted[k]  # less than 1, if all but a known state were ruled out
+        for k in range(m):
+            state.phi[k] = predicted[k] / total
         state.clock[LOG_LIKELIHOOD] = -inf
         return
     density = 0.0
@@ -307,9 +310,9 @@ def maximize(emission: Any, shape: Any, state: State, groups: IntArray, shares: 
         weight = 1.0 / min(state.clock[TIME], state.clock[MEMORY])
         for c in range(shape.n_rows):
             S[c] = state.S[c] + weight * state.prior[c]
-    else:
-        S = view(state.S, 0, (shape.n_rows,))
-    maximize_at(emission, shape, state, S, groups, shares, leaders)
+        maximize_at(emission, shape, state, S, groups, shares, leaders)
+    else:  # a second call, not another S for the same one: that would keep S out of registers
+        maximize_at(emission, shape, state, state.S, groups, shares, leaders)
 
 
 @inlined
