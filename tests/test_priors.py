@@ -169,6 +169,16 @@ def test_models_that_start_themselves_take_a_prior():
     assert (np.diag(OnlineHMM(2, prior=prior, random_state=0).partial_fit(X).transmat_) > 0.97).all()
 
 
+def test_states_are_numbered_as_the_prior_has_them():
+    world = HMM([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], Gaussian("tied", means=[0.0, 5.0], covars=1.0))
+    X = world.sample(1000, 9)[0]
+    prior = Prior(emission=Gaussian("tied", means=[5.0, 0.0], covars=1.0), strength=50.0)
+    for estimator in (OnlineHMM, BatchHMM):
+        hmm = estimator(2, Gaussian("tied"), prior=prior, random_state=0).fit(X)
+        np.testing.assert_allclose(hmm.means_[:, 0], [5.0, 0.0], atol=0.3)
+        assert hmm.covars_.item() < 1.3
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

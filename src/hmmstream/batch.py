@@ -174,8 +174,8 @@ class BatchHMM(HMMEstimator):
         return self
 
     def _put_in_order(self) -> None:
-        """Number the states by their means, if the structure allows for it."""
-        order = canonical_order(self.model_)
+        """Number the states by their means, or as the prior has them, if the structure allows for it."""
+        order = canonical_order(self.model_, self.prior)
         if order is not None:
             self.relabel(order)
 
@@ -194,7 +194,9 @@ class BatchHMM(HMMEstimator):
         """The start number ``at``: the first is the best of many, the others are left to chance."""
         rng = np.random.default_rng(None if self.random_state is None else [self.random_state, at])
         transition = transitions.resolve(self.transition)
-        return (draw_start if at else find_start)(emission, self.n_components, transition, data, rng)
+        if at > 0:
+            return draw_start(emission, self.n_components, transition, data, rng)
+        return find_start(emission, self.n_components, transition, data, rng, self.prior)
 
     def _climb(self, start: HMM, data: Record) -> Fit:
         em = EM(

@@ -231,7 +231,7 @@ class SelfStart:
         self.pieces = [data]
         assert self.family is not None
         rng = np.random.default_rng([self.seed, self.n_gathered])
-        start = find_start(self.family, self.n_components, self.transition, data, rng)
+        start = find_start(self.family, self.n_components, self.transition, data, rng, self.prior)
         self.learner = Learner(start, prior=self.prior, **self.settings)
         self.learner.recall(data)
         self.learner.vector[N_SEEN] += self.n_before

@@ -40,11 +40,16 @@ GAIN = 1e-3  # of the log-likelihood: EM steps that gain less are not worth thei
 
 
 def find_start(
-    emission: Emission, n_components: int, transition: Transition, data: Record, rng: np.random.Generator
+    emission: Emission,
+    n_components: int,
+    transition: Transition,
+    data: Record,
+    rng: np.random.Generator,
+    prior: Prior | None = None,
 ) -> HMM:
     """The best of several starts, after some EM steps on the record, or on an excerpt if it is long.
 
-    States come in the order of their means, unless the structure or known states say otherwise.
+    States come in the order of their means, unless the structure, known states or a prior say otherwise.
     """
     data = excerpt(data)
     if emission.has_values:
@@ -60,7 +65,7 @@ def find_start(
     ]
     best = max(trials, key=lambda trial: trial.run(TRIAL_STEPS, GAIN).history[-1])
     model = best.run(CHAIN_STEPS, GAIN).model
-    order = canonical_order(model) if data.states is None else None
+    order = canonical_order(model, prior) if data.states is None else None
     return model if order is None else model.relabel(order)
 
 
@@ -79,9 +84,11 @@ def alike(emission: Emission, n_components: int, values: FloatArray) -> Emission
     return emission.sized(n_components, 1).with_rows(np.tile(one.rows(), (n_components, 1)))
 
 
-def canonical_order(model: HMM) -> IntArray | None:
-    """The order of the states by their means; None if the structure does not allow for it."""
+def canonical_order(model: HMM, prior: Prior | None) -> IntArray | None:
+    """The order of the states by their means, or as a prior has them; None if the structure does not allow for it."""
     order = np.argsort(model.emission.positions(), kind="stable")
+    if prior is not None and prior.emission is not None:
+        order = order[np.argsort(np.argsort(prior.emission.positions(), kind="stable"))]
     return order if model.relabel(order).transition == model.transition else None
 
 
