@@ -195,15 +195,14 @@ class LinearRegression(Emission):
 
     def expected_statistic(self, theta: FloatArray) -> FloatArray:
         """For inputs of variance 1 about where they have been seen: nothing is said about their distribution."""
-        joint = self.joint.with_rows(theta[:, self.joint_at : self.joint_at + self.joint.n_parameters])
+        offsets = theta[:, self.joint_at : self.joint_at + self.n_features] - self.centres(theta)
         slopes = theta[:, : self.n_inputs]
-        covars = np.tile(np.eye(self.n_features), (self.n_components, 1, 1))
-        covars[:, -1, :-1] = covars[:, :-1, -1] = slopes
-        covars[:, -1, -1] = (slopes**2).sum(axis=1) + theta[:, self.variance]
-        own = Gaussian("full", joint.means, covars).theta()
-        centre = slice(self.joint.centre, self.joint.centre + self.n_features)
-        own[:, centre] = theta[:, self.joint_at :][:, centre]
-        return self.joint.expected_statistic(own)
+        squares = np.tile(np.eye(self.n_features), (self.n_components, 1, 1))
+        squares[:, -1, :-1] = slopes
+        squares[:, -1, -1] = (slopes**2).sum(axis=1) + theta[:, self.variance]
+        squares += offsets[:, :, np.newaxis] * offsets[:, np.newaxis]
+        a, b = np.tril_indices(self.n_features)
+        return np.hstack([np.ones((self.n_components, 1)), offsets, squares[:, a, b]])
 
     def centres(self, theta: FloatArray) -> FloatArray:
         return self.joint.centres(theta[:, self.joint_at :])
