@@ -54,7 +54,7 @@ def simulated(n_streams=200, n=8000):
             print(f"  {name:18} mean {column.mean():.3f}, from {column.min():.3f} to {column.max():.3f}")
 
 
-def recorded(folder, n_seeds=3):
+def recorded(folder, n_seeds=2):
     """One causal pass over each recording, beside a batch fit: accuracy in its second half, at most 50,000 rows."""
     print("recording, states | one pass, row by row | model at the end | batch EM")
     for name, columns, label, n_components in RECORDINGS:

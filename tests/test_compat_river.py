@@ -11,13 +11,13 @@ import models
 import numpy as np
 import pytest
 
-pytest.importorskip("river")
+pytest.importorskip("river", reason="River is in the extra of its name, and in that of the tests")
 
 from river import anomaly, checks, datasets, evaluate, metrics, preprocessing
 from river.checks import common
 
 from hmmstream import HMM, Gaussian, OnlineHMM, Prior
-from hmmstream.compat.river import ENOUGH, HMMAnomalyDetector, HMMClusterer, HMMForecaster
+from hmmstream.compat.river import ENOUGH, MOST_WAITING, HMMAnomalyDetector, HMMClusterer, HMMForecaster
 
 # River's checks that an adapter does not pass, and why: there are none.
 EXCEPTIONS = {HMMClusterer: set(), HMMAnomalyDetector: set(), HMMForecaster: set()}
@@ -327,6 +327,14 @@ def test_memory_does_not_grow_with_the_stream():
             adapter.learn_one({**x, "constant": 1.0})
         sizes.append(len(pickle.dumps(adapter)))
     assert max(sizes) - min(sizes) < 100  # some integers take a byte more
+
+
+def test_names_that_come_once_are_not_kept_for_ever():
+    model = HMMClusterer(init=HMM([1.0], [[1.0]], Gaussian("diag", means=[0.0], covars=[1.0])), features=["load"])
+    for t in range(3 * MOST_WAITING):
+        model.learn_one({"load": 0.0, f"job {t}": 1.0})
+    assert len(pickle.dumps(model)) < 200 * MOST_WAITING
+    assert model.hmm.n_samples_seen_ == 3 * MOST_WAITING
 
 
 def test_river_is_imported_by_the_adapter_alone_which_says_what_is_missing():

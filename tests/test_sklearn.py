@@ -107,7 +107,7 @@ def test_missing_values_of_a_frame_are_missing():
 
 
 def test_polars_frames_come_in_with_their_names():
-    pl = pytest.importorskip("polars")
+    pl = pytest.importorskip("polars", reason="polars takes 180 MB, and is in no extra")
     X = models.make("gaussian-diag").sample(200, 3)[0]
     frame = pl.DataFrame({"left": X[:, 0], "right": X[:, 1]})
     estimator = OnlineHMM(2, random_state=0).fit(frame)

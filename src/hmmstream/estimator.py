@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -32,10 +32,9 @@ class HMMEstimator(DensityMixin, BaseEstimator):
     transition: str | Transition
     init: str | HMM
     prior: Prior | None
+    random_state: int | None
     model_: HMM
     filtered_proba_: FloatArray
-
-    random_state: int | None
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -113,8 +112,7 @@ class HMMEstimator(DensityMixin, BaseEstimator):
 
     def predict_proba(self, X: ArrayLike, *, lengths: ArrayLike | None = None) -> FloatArray:
         """Probability of each state at each row, given the rows up to it: (n, m). Causal."""
-        model = self.model_
-        return model.filter(self._rows(X), lengths)
+        return self.model_.filter(self._rows(X), lengths)
 
     def predict(self, X: ArrayLike, *, lengths: ArrayLike | None = None) -> IntArray:
         """The most probable state at each row, given the rows up to it: (n,). Causal."""
@@ -122,27 +120,20 @@ class HMMEstimator(DensityMixin, BaseEstimator):
 
     def smooth_proba(self, X: ArrayLike, *, lengths: ArrayLike | None = None) -> FloatArray:
         """Probability of each state at each row, given all rows, later ones too: (n, m)."""
-        model = self.model_
-        return model.smooth(self._rows(X), lengths)
+        return self.model_.smooth(self._rows(X), lengths)
 
     def decode(self, X: ArrayLike, *, lengths: ArrayLike | None = None) -> tuple[float, IntArray]:
         """The most probable sequence of states, given all rows (Viterbi): its log-probability with X, and itself."""
-        model = self.model_
-        return model.decode(self._rows(X), lengths)
+        return self.model_.decode(self._rows(X), lengths)
 
     def score_samples(self, X: ArrayLike, *, lengths: ArrayLike | None = None) -> FloatArray:
         """Logarithm of the density of each row, given the rows before it: (n,)."""
-        model = self.model_
-        return model.log_predictive(self._rows(X), lengths)
+        return self.model_.log_predictive(self._rows(X), lengths)
 
     def score(self, X: ArrayLike, y: Any = None, *, lengths: ArrayLike | None = None) -> float:
         """Log-likelihood, the mean for each row."""
         model, rows = self.model_, self._rows(X)
         return model.log_likelihood(rows, lengths) / max(len(rows), 1)
-
-    def relabel(self, order: ArrayLike) -> Self:
-        """Put the states in another order: state i is now what state ``order[i]`` was."""
-        raise NotImplementedError
 
     def forecast(self, horizon: int, X: ArrayLike | None = None) -> Forecast:
         """What is expected 1, 2, …, ``horizon`` steps after the last row that was learned from.

@@ -42,6 +42,7 @@ Event: TypeAlias = Mapping[Any, Any]
 # So many values show what a feature looks like: then it joins the model. Others that wait and have come half as often
 # join with it, as code is compiled for each number of features. Before so many events, nothing is called unusual.
 ENOUGH = 32
+MOST_WAITING = 1000  # features that are new; of more, those that came first are forgotten
 
 
 class _StreamHMM:
@@ -165,6 +166,8 @@ class _StreamHMM:
         """
         for name, value in new.items():
             self._waiting.setdefault(name, deque(maxlen=ENOUGH)).append(value)
+        while len(self._waiting) > MOST_WAITING:
+            del self._waiting[next(iter(self._waiting))]
         varied = {name: values for name, values in self._waiting.items() if min(values) < max(values)}
         if all(len(values) < ENOUGH for values in varied.values()):
             return
