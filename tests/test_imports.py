@@ -19,6 +19,7 @@ LAYERS = [
     ["information"],
     ["model"],
     ["priors"],
+    ["plotting"],
     ["em", "learner"],
     ["starts"],
     ["selfstart"],
