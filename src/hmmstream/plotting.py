@@ -442,7 +442,7 @@ def _bars(model: HMM, weights: FloatArray, drawn: FloatArray, seen: FloatArray, 
         dots = {"ls": "none", "marker": "o", "ms": 4.5 if len(values) < 60 else 2.5, "mfc": "white", "mec": INK}
         ax.plot(values[shares > 0], shares[shares > 0], label="data", **dots)
         highest = max(highest, shares.max())
-    ax.xaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 5, 10], integer=True))
+    ax.xaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 5, 10], integer=True, min_n_ticks=1))
     edges = values[0] - 0.7 * step, values[-1] + 0.7 * step
     ax.set(xlim=edges, ylim=(0.0, 1.08 * highest or 1.0), ylabel="probability")
 
@@ -536,7 +536,7 @@ def _parameter(ax: Axes, name: str, n: FloatArray, path: FloatArray, error: Floa
     """The lines of one parameter."""
     title, lines = _lines(name, path, error, n_states)
     ax.set(title=title, xlabel="rows learned")
-    if not len(n) or not lines:
+    if not len(n) or not any(np.isfinite(line.values[-1]) for line in lines):
         _say(ax, "nothing noted yet")
         return
     for line in lines:
@@ -553,7 +553,7 @@ def _parameter(ax: Axes, name: str, n: FloatArray, path: FloatArray, error: Floa
     reach = 3.0 * np.array([np.nan_to_num(line.error) for line in lines])
     ends = np.concatenate([late.ravel(), late[:, -1] - reach, late[:, -1] + reach])
     ends = ends[np.isfinite(ends)]
-    ax.set_ylim(*_with_margin(ends.min(), ends.max(), 0.08) if len(ends) else (0.0, 1.0))
+    ax.set_ylim(*_with_margin(ends.min(), ends.max(), 0.08))
     if any(line.place for line in lines):
         _label_ends(ax, lines)
 
@@ -661,7 +661,7 @@ def _rows_axis(ax: Axes, logarithmic: bool = False) -> None:
         ax.xaxis.set_minor_locator(NullLocator())
         ax.xaxis.set_minor_formatter(NullFormatter())
     else:
-        ax.xaxis.set_major_locator(MaxNLocator(nbins=10, steps=[1, 2, 5, 10], integer=True))
+        ax.xaxis.set_major_locator(MaxNLocator(nbins=10, steps=[1, 2, 5, 10], integer=True, min_n_ticks=1))
     ax.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
 
 
