@@ -20,12 +20,14 @@ LAYERS = [
     ["model"],
     ["priors"],
     ["plotting"],
+    ["io", "examples"],
     ["em", "learner"],
     ["starts"],
-    ["selfstart"],
+    ["selfstart", "journal"],
+    ["checkpoint"],
     ["estimator"],
     ["batch", "online"],
-    ["compat"],
+    ["compat", "cli"],
 ]
 # What neighbours in a folder may import
 SHARED = {"base", "gaussian", "linear_regression", "special", "bridge", "state", "vectors", "rows", "online"}

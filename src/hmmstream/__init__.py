@@ -30,6 +30,7 @@ from hmmstream.transitions import Full, Independent, Masked, Tied, Transition
 
 if TYPE_CHECKING:
     from hmmstream.batch import BatchHMM
+    from hmmstream.checkpoint import load, save
     from hmmstream.learner import Learner
     from hmmstream.online import OnlineHMM
 
@@ -69,10 +70,18 @@ __all__ = [
     "Transition",
     "TwoPhase",
     "VonMises",
+    "load",
+    "save",
 ]
 
 # numba and scikit-learn take longer to import than all else together: they come with what needs them.
-_ON_DEMAND = {"BatchHMM": "hmmstream.batch", "Learner": "hmmstream.learner", "OnlineHMM": "hmmstream.online"}
+_ON_DEMAND = {
+    "BatchHMM": "hmmstream.batch",
+    "Learner": "hmmstream.learner",
+    "OnlineHMM": "hmmstream.online",
+    "load": "hmmstream.checkpoint",
+    "save": "hmmstream.checkpoint",
+}
 
 
 def __getattr__(name: str) -> Any:

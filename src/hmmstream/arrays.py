@@ -16,6 +16,14 @@ FloatArray: TypeAlias = NDArray[np.float64]
 IntArray: TypeAlias = NDArray[np.int64]
 
 
+class RefusedError(ValueError):
+    """A value that cannot occur, in words, and where it stands."""
+
+    def __init__(self, row: int, column: int, value: float, reason: str) -> None:
+        super().__init__(f"X[{row}, {column}] is {value}: {reason}")
+        self.row, self.column, self.value, self.reason = row, column, value, reason
+
+
 class NotNumbersError(TypeError, ValueError):
     """What should be an array of numbers holds something else."""
 

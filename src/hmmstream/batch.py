@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -81,6 +81,16 @@ class BatchHMM(HMMEstimator):
     >>> hmm.means_.round(1).tolist()
     [[-0.0], [1.0]]
     """
+
+    _learned: ClassVar[tuple[str, ...]] = (
+        "model_",
+        "history_",
+        "log_likelihood_",
+        "converged_",
+        "n_iter_",
+        "filtered_proba_",
+        "n_features_in_",
+    )
 
     def __init__(
         self,
@@ -209,6 +219,11 @@ class BatchHMM(HMMEstimator):
             n_jobs=self.n_jobs,
         )
         return em.run(self.n_iter, self.tol, self.verbose)
+
+    def _check_learned(self) -> None:
+        super()._check_learned()
+        if "model_" in self.__dict__ and self.filtered_proba_.shape != (self.model_.n_components,):
+            raise ValueError("its probabilities are not those of its states")
 
     # --- how sure the model is --------------------------------------------------------------------------------------
 

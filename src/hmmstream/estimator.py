@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import warnings
-from typing import Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -11,12 +13,16 @@ from sklearn.base import BaseEstimator, DensityMixin
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import validate_data
 
-from hmmstream import transitions
+from hmmstream import checkpoint, plotting, transitions
 from hmmstream.arrays import UNKNOWN, FloatArray, IntArray, is_integer, known_states, matrix
 from hmmstream.emissions import FAMILIES, Emission
 from hmmstream.model import HMM, Forecast
 from hmmstream.priors import Prior
 from hmmstream.transitions import Full, Transition
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
 def is_table(X: Any) -> bool:
@@ -33,6 +39,7 @@ class HMMEstimator(DensityMixin, BaseEstimator):
     init: str | HMM
     prior: Prior | None
     random_state: int | None
+    _learned: ClassVar[tuple[str, ...]]  # attributes that a file holds besides the settings
     model_: HMM
     filtered_proba_: FloatArray
 
@@ -141,6 +148,63 @@ class HMMEstimator(DensityMixin, BaseEstimator):
         ``X``, of shape (horizon, d), holds what is known of these rows already, NaN where nothing is.
         """
         return self.model_.forecast(horizon, self.filtered_proba_, X)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write all that is known to a file, from which ``hmmstream.load`` makes it again and continues bit for bit."""
+        checkpoint.save(self, path)
+
+    def _document(self) -> dict[str, Any]:
+        """What a file holds of an estimator: its settings, and of what was learned the names in ``_learned``."""
+        learned = {name: self.__dict__[name] for name in self._learned if name in self.__dict__}
+        if "feature_names_in_" in self.__dict__:
+            learned["feature_names_in_"] = self.feature_names_in_.tolist()
+        return {**self.get_params(deep=False), **learned}
+
+    @classmethod
+    def _restored(cls, document: dict[str, Any]) -> Self:
+        """The estimator of such a document."""
+        estimator = cls(**{name: document.pop(name) for name in cls._get_param_names()})
+        estimator._check_settings()
+        if not document.keys() <= {*cls._learned, "feature_names_in_"}:
+            raise ValueError(f"it says more than a {cls.__name__} knows")
+        if "feature_names_in_" in document:
+            names = document["feature_names_in_"]
+            if len(names) != document["n_features_in_"] or not all(isinstance(name, str) for name in names):
+                raise ValueError("its names of features are none")
+            document["feature_names_in_"] = np.array(names, dtype=object)
+        estimator.__dict__.update(document)
+        estimator._check_learned()
+        return estimator
+
+    def _check_learned(self) -> None:
+        """Refuse what does not fit together."""
+        if "n_features_in_" in self.__dict__ and self.n_features_in_ != self.model_.n_features:
+            raise ValueError("its number of features is not that of its model")
+
+    # --- pictures ---------------------------------------------------------------------------------------------------
+
+    @property
+    def _names(self) -> list[str] | None:
+        names = self.__dict__.get("feature_names_in_")
+        return None if names is None else list(names)
+
+    def plot_transitions(self, ax: Axes | None = None) -> Axes:
+        """Draw the transition matrix, on axes or on a new figure, ``ax.figure``: see :mod:`hmmstream.plotting`."""
+        return plotting.plot_transitions(self.model_, ax)
+
+    def plot_emissions(self, X: ArrayLike | None = None, feature: int = 0, ax: Axes | None = None) -> Axes:
+        """Draw what each state emits in one feature, over the histogram of ``X``."""
+        name = self._names[feature] if self._names else None
+        return plotting.plot_emissions(self.model_, None if X is None else self._rows(X), feature, name, ax)
+
+    def plot_states(self, X: ArrayLike, axes: Iterable[Axes] | None = None) -> list[Axes]:
+        """Draw rows in the colours of their most probable states, and the probabilities beneath. Causal."""
+        rows = self._rows(X)
+        return plotting.plot_states(rows, self.model_.filter(rows), names=self._names, axes=axes)
+
+    def plot(self, X: ArrayLike | None = None) -> Figure:
+        """Draw all that is known on one page, with the rows of ``X``; ``plotting.save`` writes it to a file."""
+        return plotting.picture(self.model_, None if X is None else self._rows(X), self._names)
 
     def sample(self, n: int, random_state: int | np.random.Generator | None = None) -> tuple[Any, Any]:
         """Simulate ``n`` observations: (X of shape (n, d), hidden states of shape (n,))."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -76,7 +76,7 @@ def record(
         matrix = emission.embed(matrix, is_start, np.full(emission.n_lags, np.nan) if before is None else before)
     refused = rows.check(emission, matrix)
     if refused != rows.ACCEPTED:
-        raise ValueError(emission.refusal(matrix, refused))
+        raise emission.refusal(matrix, refused)
     n = len(matrix)
     return Record(matrix, is_start, known_states(states, n, emission.n_components), row_weights(weights, n))
 
@@ -443,3 +443,24 @@ class Workers:
 def add_up(parts: list[P]) -> P:
     """The sum of named tuples, field by field."""
     return type(parts[0])(*(sum(field[1:], start=field[0]) for field in zip(*parts, strict=True)))
+
+
+class Moment(NamedTuple):
+    """A model, with the distribution of states at some moment in place of the start's."""
+
+    startprob: FloatArray
+    transmat: FloatArray
+    emission: Emission
+    transition: Transition
+
+
+def follow(model: Values, chunks: Iterable[ArrayLike]) -> Iterator[tuple[FloatArray, FloatArray]]:
+    """Filtered probabilities and log predictive densities of a stream, chunk by chunk, in the memory of one."""
+    now, before = model.startprob, None
+    for X in chunks:
+        data = record(model.emission, X, before=before)
+        moment = Moment(now, model.transmat, model.emission, model.transition)
+        filtered = run(filtered_probabilities, moment, data)
+        yield filtered, run(log_predictive_densities, moment, data)
+        if len(data):
+            now, before = filtered[-1], model.emission.latest(data.X)

@@ -25,7 +25,7 @@ from hmmstream.emissions import Emission
 from hmmstream.model import HMM
 from hmmstream.priors import Prior
 from hmmstream.record import Record
-from hmmstream.recursions import online
+from hmmstream.recursions import online, rows
 from hmmstream.recursions.bridge import specialize
 from hmmstream.recursions.rows import ACCEPTED
 from hmmstream.recursions.state import (
@@ -119,7 +119,6 @@ class Learner:
         self.prior = prior
         self._lay_out()
         self.reset()
-        self._specialize()
 
     def _lay_out(self) -> None:
         """What follows from the settings, for the compiled loop."""
@@ -133,6 +132,12 @@ class Learner:
         self._step_is_built_in = is_built_in(self.step)
         self._schedule = (self.step if is_built_in(self.step) else Power(0.6)).numbers()
         self._not_filtered = np.empty((0, m))
+        self._average_kind, self._average_from = online.AVERAGE_NOTHING, 0
+        if isinstance(self.averaging, StatisticAverage):
+            self._average_kind = online.AVERAGE_STATISTIC
+        elif isinstance(self.averaging, Polyak):
+            self._average_kind, self._average_from = online.AVERAGE_PARAMETERS, self.averaging.start
+        self._loop: Any = None  # made when it is needed first: a model that is only looked at needs none
 
     def reset(self) -> None:
         """Forget all that was learned and go back to the start."""
@@ -220,6 +225,13 @@ class Learner:
         self._run(self._one(x), NO_STARTS, filtered, trial=vector)
         return Peek(filtered[0], log_likelihood(vector))
 
+    def check(self, X: ArrayLike) -> None:
+        """Refuse what ``learn`` would refuse, and learn nothing."""
+        matrix, _ = self._rows(X, None)
+        refused = rows.check(self.start.emission, matrix)
+        if refused != ACCEPTED:
+            raise self.start.emission.refusal(matrix, refused)
+
     def end_sequence(self) -> None:
         """Say that the next observation starts a new, independent sequence."""
         self.vector[IN_SEQUENCE] = 0.0
@@ -281,7 +293,6 @@ class Learner:
             both[:, 0] = ours[:, 0]
             missed = ours[:, :1, np.newaxis] * expected[:, new_S_at]
             both[:, S_at] = np.concatenate([ours[:, our_S_at], missed], axis=1)
-        self._specialize()
 
     def freeze(self) -> None:
         """Hold the parameters: observations still move the filter and the statistic."""
@@ -332,7 +343,7 @@ class Learner:
         trial: FloatArray | None = None,
     ) -> None:
         """Bring the state up to date, or in its place a copy, for a ``trial``: then the parameters are held."""
-        loop = self._loop
+        loop = self._loop or self._specialize()
         if states is not None or weights is not None:
             states = np.full(len(X), UNKNOWN) if states is None else states
             weights = np.ones(len(X)) if weights is None else weights
@@ -364,20 +375,18 @@ class Learner:
             self._average_from,
         )
         if refused != ACCEPTED:
-            raise ValueError(f"{self.start.emission.refusal(X, refused)} Nothing was learned from this chunk.")
+            error = self.start.emission.refusal(X, refused)
+            error.args = (f"{error} Nothing was learned from this chunk.",)
+            raise error
         if len(self.latest) and len(X) and trial is None:
             self.latest = self.start.emission.latest(X)
 
-    def _specialize(self) -> None:
+    def _specialize(self) -> Any:
         """Find or make the machine code for this family, number of states and features."""
-        self._average_kind, self._average_from = online.AVERAGE_NOTHING, 0
-        if isinstance(self.averaging, StatisticAverage):
-            self._average_kind = online.AVERAGE_STATISTIC
-        elif isinstance(self.averaging, Polyak):
-            self._average_kind, self._average_from = online.AVERAGE_PARAMETERS, self.averaging.start
         kernel = (self.start.emission, self._shape, self.vector, *self._cells[1:])
         data = (self._buffer, self._schedule, NO_STEPS, NO_STARTS, None, None, self._not_filtered)
         self._loop = specialize(online.learn, *kernel, *data, 0, 1, 0, 0)
+        return self._loop
 
     # --- what has been learned --------------------------------------------------------------------------------------
 
@@ -444,7 +453,6 @@ class Learner:
         self.__dict__.update(state)
         self.vector = self.vector.copy()  # what was loaded may be read-only
         self._lay_out()
-        self._specialize()
 
     def __repr__(self) -> str:
         return f"<Learner of {self.start.n_components} states after {self.n_samples_seen:,} observations>"

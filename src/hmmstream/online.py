@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+import math
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.exceptions import NotFittedError
 
-from hmmstream import transitions
+from hmmstream import plotting, transitions
 from hmmstream.arrays import FloatArray, is_integer, matrix
 from hmmstream.averaging import Averaging
 from hmmstream.emissions import Emission
 from hmmstream.estimator import HMMEstimator
+from hmmstream.journal import Journal
 from hmmstream.learner import Learner, Peek, Statistic
 from hmmstream.model import HMM
 from hmmstream.priors import Prior
-from hmmstream.schedule import Power, Step
+from hmmstream.schedule import Power, Schedule, Step
 from hmmstream.selfstart import SelfStart
 from hmmstream.transitions import Transition
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 DEFAULT_STEP = Power(0.6)
 
@@ -83,6 +90,7 @@ class OnlineHMM(HMMEstimator):
     [[0.9, 0.1], [0.3, 0.7]]
     """
 
+    _learned: ClassVar[tuple[str, ...]] = ("_learner", "journal_", "n_features_in_")
     _learner: Learner | SelfStart
 
     def __init__(
@@ -135,6 +143,9 @@ class OnlineHMM(HMMEstimator):
         sample_weight : (n,)
             How much each row counts in what is learned; one of weight 0 only moves the filter.
         """
+        if "journal_" in self.__dict__:
+            self.follow(X, y, lengths=lengths, sample_weight=sample_weight)
+            return self
         learner, rows = self._current(), self._rows(X)
         learner.learn(rows, lengths, states=self._states(y, len(rows)), weights=sample_weight)
         return self._keep(learner, X)
@@ -161,12 +172,20 @@ class OnlineHMM(HMMEstimator):
         for at in range(n_passes):
             if at > 0:
                 learner.end_sequence()
-            learner.learn(rows, lengths, states=states, weights=sample_weight)
+            if "journal_" in self.__dict__:
+                proba = learner.follow(rows, lengths, states=states, weights=sample_weight)
+            else:
+                learner.learn(rows, lengths, states=states, weights=sample_weight)
         self.reset()
-        return self._keep(learner, X)
+        self._keep(learner, X)
+        if "journal_" in self.__dict__:
+            self.journal_.note(self.model_, self.n_samples_seen_, rows, proba)
+        return self
 
     def learn_one(self, x: Any) -> Self:
         """Learn from one observation: the fast lane."""
+        if "journal_" in self.__dict__:
+            return self.partial_fit(np.reshape(np.asarray(x), (1, -1)))
         learner = self._current()
         learner.learn_one(x)
         if learner is not self.__dict__.get("_learner") or isinstance(learner, SelfStart):
@@ -188,7 +207,17 @@ class OnlineHMM(HMMEstimator):
         learner, rows = self._current(), self._rows(X)
         proba = learner.follow(rows, lengths, states=self._states(y, len(rows)), weights=sample_weight)
         self._keep(learner, X)
+        if "journal_" in self.__dict__ and self.__sklearn_is_fitted__():
+            self.journal_.note(self.model_, self.n_samples_seen_, rows, proba)
         return proba
+
+    def keep_journal(self) -> Self:
+        """Take notes from now on, in constant memory, for ``standard_errors`` and pictures of how it went.
+
+        They come at the ends of chunks. Each chunk takes a little longer to learn, ``learn_one`` much longer.
+        """
+        self.journal_ = self.__dict__.get("journal_", Journal())
+        return self
 
     def end_sequence(self) -> Self:
         """Say that the next observation starts a new, independent sequence."""
@@ -202,6 +231,10 @@ class OnlineHMM(HMMEstimator):
         By the raw iterate, as ``filtered_proba_`` and ``log_likelihood_`` are. Nothing is learned.
         """
         return self._current().peek(x)
+
+    def check(self, X: ArrayLike) -> None:
+        """Refuse what ``partial_fit`` would refuse, and learn nothing."""
+        self._current().check(self._rows(X))
 
     def add_features(self, emission: Emission) -> Self:
         """Let new features join, as if they had been there from the first observation on, and missing.
@@ -226,6 +259,8 @@ class OnlineHMM(HMMEstimator):
         learner = self._fitted()
         learner.relabel(order)
         self._learner = learner
+        if "journal_" in self.__dict__:
+            self.journal_.relabel(np.asarray(order))
         return self
 
     def freeze(self) -> Self:
@@ -244,6 +279,8 @@ class OnlineHMM(HMMEstimator):
         """Forget everything; the next observation is the first."""
         for name in ("_learner", "n_features_in_", "feature_names_in_"):
             self.__dict__.pop(name, None)
+        if "journal_" in self.__dict__:
+            self.journal_ = Journal()
         return self
 
     def _current(self) -> Learner | SelfStart:
@@ -284,6 +321,43 @@ class OnlineHMM(HMMEstimator):
         assert learner is not None
         return learner
 
+    def standard_errors(self) -> dict[str, FloatArray]:
+        """Standard error of every parameter, by name and in the shape of its values; needs ``keep_journal``.
+
+        The information is that of a sample of the stream, under ``model_``, times the number of rows seen: how well
+        these rows determine the parameters at best. With the default averaging the estimates are nearly that good.
+        """
+        if "journal_" not in self.__dict__:
+            raise ValueError("standard errors need a sample of the stream: call keep_journal() before learning")
+        model, X = self.model_, self.journal_.sample
+        anywhere = HMM(model.stationary_distribution(), model.transmat, model.emission, model.transition)
+        errors = anywhere.standard_errors(X, self.journal_.sample_lengths, kind="outer")
+        memory = self.step.memory if isinstance(self.step, Schedule) else math.inf
+        share = len(X) / min(self.n_samples_seen_, memory)
+        return {name: math.sqrt(share) * error for name, error in errors.items()}
+
+    def plot_parameters(self, axes: Iterable[Axes] | None = None) -> list[Axes]:
+        """Draw how the parameters came to their values, with bands of two standard errors; needs ``keep_journal``."""
+        if "journal_" not in self.__dict__:
+            raise ValueError("the way of the parameters was not noted: call keep_journal() before learning")
+        return plotting.plot_parameters(self.journal_.n, self.journal_.values, self._errors_if_any(), axes=axes)
+
+    def plot(self, X: ArrayLike | None = None) -> Figure:
+        """Draw all that is known on one page, with the rows of ``X`` or those of the journal."""
+        if "journal_" not in self.__dict__ or not len(self.journal_.recent):
+            return super().plot(X)
+        journal = self.journal_
+        rows = journal.sample if X is None else self._rows(X)
+        path = (journal.n, journal.values, self._errors_if_any()) if len(journal.n) else None
+        recent = (journal.recent, journal.recent_proba, self.n_samples_seen_ - len(journal.recent))
+        return plotting.page(self.model_, X=rows, recent=recent, path=path, names=self._names)
+
+    def _errors_if_any(self) -> dict[str, FloatArray] | None:
+        try:
+            return self.standard_errors()
+        except (ValueError, NotImplementedError):  # the rows do not determine the parameters, or a family has none
+            return None
+
     @property
     def model_(self) -> HMM:  # type: ignore[override]  # computed when asked for
         return self._fitted().model
@@ -307,6 +381,17 @@ class OnlineHMM(HMMEstimator):
     @property
     def statistic_(self) -> Statistic:
         return self._fitted().statistic
+
+    def _check_learned(self) -> None:
+        learner, journal = self.__dict__.get("_learner"), self.__dict__.get("journal_", Journal())
+        if not isinstance(learner, Learner | SelfStart | None) or not isinstance(journal, Journal):
+            raise ValueError("it has learned nothing that is known here")
+        journal.check()
+        super()._check_learned()
+        if learner is not None:
+            n = learner.n_components if isinstance(learner, SelfStart) else learner.start.n_components
+            if journal.recent_proba.size and journal.recent_proba.shape[1] != n:
+                raise ValueError("its journal is about another model")
 
     def __sklearn_is_fitted__(self) -> bool:
         learner = self.__dict__.get("_learner")

@@ -74,7 +74,7 @@ def _styled(draw: Callable[P, R]) -> Callable[P, R]:
         try:
             import matplotlib
         except ImportError as error:
-            raise ImportError("hmmstream.plotting needs Matplotlib: pip install 'hmmstream[plot]'") from error
+            raise ImportError("pictures need Matplotlib: pip install matplotlib") from error
         with matplotlib.rc_context(STYLE):
             return draw(*args, **kwargs)
 
@@ -319,6 +319,15 @@ def page(
         for ax in axes[len(path[1]) :]:
             ax.set_axis_off()
     return figure
+
+
+def picture(model: HMM, X: FloatArray | None, names: Sequence[str] | None) -> Figure:
+    """A page for a model and rows: of many, the states of the last."""
+    recent = None
+    if X is not None and len(X):
+        first = max(0, len(X) - MOST_STEPS)
+        recent = X[first:], model.filter(X)[first:], first
+    return page(model, X=X, recent=recent, names=names)
 
 
 @_styled

@@ -135,6 +135,10 @@ class SelfStart:
             self.end_sequence()
         return filtered
 
+    def check(self, X: ArrayLike) -> None:
+        """Refuse what ``learn`` would refuse, and learn nothing."""
+        self._record(X, None, None, None)
+
     def end_sequence(self) -> None:
         """Say that the next observation starts a new, independent sequence."""
         self.has_ended = True

@@ -45,7 +45,7 @@ class AutoRegressive(LinearRegression):
         variances: ArrayLike | None = None,
     ) -> None:
         super().__init__(order, coefficients, intercepts, variances)
-        self.n_lags = self.n_inputs
+        self.order = self.n_lags = self.n_inputs
 
     def embed(self, X: FloatArray, is_start: BoolArray, before: FloatArray) -> FloatArray:
         n, p = len(X), self.n_lags
@@ -62,10 +62,6 @@ class AutoRegressive(LinearRegression):
         if n_features not in (self.n_columns, self.n_features):
             raise ValueError(f"X has {n_features} columns, but AutoRegressive expects one series")
         return super().sized(n_components, self.n_features)
-
-    def refusal(self, X: FloatArray, place: int) -> str:
-        row, column = divmod(place, self.n_features)
-        return f"X[{row}, 0] is {X[row, column]}: {self.domain_at(0)}, finite, or NaN where missing."
 
     def moments(self) -> tuple[FloatArray, FloatArray]:
         """NaN: what will be observed depends on values that are still to come."""

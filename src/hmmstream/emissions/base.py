@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from copy import copy
+from inspect import signature
 from math import isnan
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hmmstream.arrays import BoolArray, FloatArray, IntArray, frozen
+from hmmstream.arrays import BoolArray, FloatArray, IntArray, RefusedError, frozen
 from hmmstream.compilable import Compilable, workspace
 
 # What was never seen is improbable, not impossible: learned probabilities stay above this, so that it can come (back).
@@ -60,6 +61,7 @@ class Emission(Compilable, ABC):
     )
 
     value_names: tuple[str, ...]
+    remembered: ClassVar[tuple[str, ...]] = ()  # arrays that belong to a learned family besides its values
     domain: str = "a number"  # what a value can be, in words
     is_centred: bool = False
     is_separable: bool = False  # whether each feature has parameters of its own, and is independent given the state
@@ -110,6 +112,11 @@ class Emission(Compilable, ABC):
     def specification(self) -> tuple[Any, ...]:
         """What is fixed besides the class and the values, such as the kind of covariance."""
         return ()
+
+    def arguments(self) -> dict[str, Any]:
+        """What the constructor makes the same object of."""
+        named = {name: vars(self).get(name) for name in signature(type(self)).parameters}
+        return {name: value for name, value in named.items() if value is not None}
 
     @abstractmethod
     def rows(self) -> FloatArray:
@@ -228,10 +235,11 @@ class Emission(Compilable, ABC):
         """Whether a parameter is at such a limit, where the likelihood would grow for ever."""
         return False
 
-    def refusal(self, X: FloatArray, place: int) -> str:
+    def refusal(self, X: FloatArray, place: int) -> RefusedError:
         """What is wrong with the value at this place, counted along the rows."""
         row, column = divmod(place, self.n_features)
-        return f"X[{row}, {column}] is {X[row, column]}: {self.domain_at(column)}, finite, or NaN where missing."
+        reason = f"{self.domain_at(column)}, finite, or NaN where missing."
+        return RefusedError(row, max(column - self.n_lags, 0), float(X[row, column]), reason)
 
     def domain_at(self, column: int) -> str:
         """What a value of this column can be, and who says so."""

@@ -153,6 +153,9 @@ class Independent(Emission):
     def specification(self) -> tuple[Any, ...]:
         return tuple((type(part), *part.specification) for part in self.parts), self.part_features
 
+    def arguments(self) -> dict[str, Any]:
+        return {"parts": list(self.parts), "n_features": list(self.part_features)}
+
     def rows(self) -> FloatArray:
         return np.hstack([part.rows() for part in self.parts])
 

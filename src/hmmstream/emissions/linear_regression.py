@@ -42,6 +42,7 @@ class LinearRegression(Emission):
     compiled_methods: ClassVar[tuple[str, ...]] = ("is_incomplete",)
     constants: ClassVar[tuple[str, ...]] = ("n_inputs", "joint", "intercept", "variance", "precision", "joint_at")
     value_names = ("coefficients", "intercepts", "variances")
+    remembered: ClassVar[tuple[str, ...]] = ("input_means",)
     is_centred = True
     joint: Gaussian
 

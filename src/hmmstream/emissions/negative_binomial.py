@@ -81,6 +81,10 @@ class NegativeBinomial(IndependentFeatures):
         kept = np.unique(self.shapes) if self.has_values else [self.common_shape]
         return (kept[0] if len(kept) == 1 else self.shapes.tolist(), None, False)
 
+    def arguments(self) -> dict[str, Any]:
+        said = super().arguments()
+        return said if self.learn_shape or self.common_shape is None else {**said, "shapes": self.common_shape}
+
     def sized(self, n_components: int, n_features: int) -> Self:
         shape = 1.0 if self.common_shape is None else self.common_shape
         return type(self)(shape, np.ones((n_components, n_features)), self.learn_shape)

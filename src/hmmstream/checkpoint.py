@@ -1,0 +1,397 @@
+"""Models on disk: one file that holds everything, and runs nothing.
+
+A file is in the safetensors format: arrays behind a header, readable by many tools. Our part of the header is a JSON
+document that says what the arrays are, with a checksum of both. Nothing in it is executed: objects are made again by
+their constructors, which check what they are given.
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import json
+import os
+import warnings
+from collections.abc import Iterable, Mapping
+from importlib import import_module
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hmmstream.arrays import known_states, row_weights
+from hmmstream.averaging import Polyak, StatisticAverage
+from hmmstream.emissions import FAMILIES, AutoRegressive, Emission, Independent, LinearRegression
+from hmmstream.journal import Journal
+from hmmstream.learner import Learner
+from hmmstream.model import HMM
+from hmmstream.priors import Prior
+from hmmstream.record import Record
+from hmmstream.recursions.state import LIKELIHOOD_FACTOR, LOG_LIKELIHOOD, MEMORY, N_SEEN, TIME, Shape, State
+from hmmstream.schedule import Constant, Harmonic, Power, Schedule, TwoPhase
+from hmmstream.selfstart import SelfStart
+from hmmstream.transitions import STRUCTURES, Masked, Tied, Transition
+
+VERSION = 1  # of the format; a file of a later one is refused
+OURS = "hmmstream"  # our entry in the header
+DTYPES = ("float64", "int64", "bool")
+
+# What a file can be made of, by the part it plays: new classes are registered here. Those of a user are passed to load.
+PARTS: dict[str, tuple[type, tuple[type, ...]]] = {
+    "emission": (Emission, (*FAMILIES.values(), AutoRegressive, LinearRegression, Independent)),
+    "transition": (Transition, (*STRUCTURES.values(), Tied, Masked)),
+    "step": (Schedule, (Power, Constant, Harmonic, TwoPhase)),
+    "averaging": (tuple, (Polyak, StatisticAverage)),
+    "prior": (Prior, (Prior,)),
+    "model": (HMM, (HMM,)),
+    "journal": (Journal, (Journal,)),
+}
+# Estimators come with scikit-learn, which takes long to import: only if a file holds one
+ESTIMATORS = {"OnlineHMM": "hmmstream.online", "BatchHMM": "hmmstream.batch"}
+
+
+class ModelFileError(ValueError):
+    """A file that is no model, is damaged, or was made by another version."""
+
+
+def save(thing: Any, path: str | os.PathLike[str], notes: Mapping[str, Any] | None = None) -> None:
+    """Write an estimator, a learner or a model to a file, from which :func:`load` makes it again.
+
+    The file is complete or not there: it is written under another name first, and replaces an older one at once.
+
+    Parameters
+    ----------
+    thing : OnlineHMM, BatchHMM, Learner or HMM
+    path : str or path
+    notes : dict
+        Whatever else is to be kept, in terms of JSON: see ``load_with_notes``.
+
+    Examples
+    --------
+    >>> import hmmstream, tempfile
+    >>> from hmmstream import HMM, Poisson
+    >>> model = HMM([1.0, 0.0], [[0.9, 0.1], [0.2, 0.8]], Poisson([1.0, 5.0]))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     hmmstream.save(model, folder + "/model.hmm")
+    ...     hmmstream.load(folder + "/model.hmm").emission
+    Poisson(rates=[[1.0], [5.0]])
+    """
+    write_whole(path, encode(thing, notes))
+
+
+def load(path: str | os.PathLike[str], classes: Iterable[type] = ()) -> Any:
+    """Make again what was saved in a file: it continues where it stood, bit for bit.
+
+    Parameters
+    ----------
+    path : str or path
+    classes : classes
+        Those of your own that the model is made of: emission families, transition structures, step schedules.
+    """
+    return load_with_notes(path, classes)[0]
+
+
+def load_with_notes(path: str | os.PathLike[str], classes: Iterable[type] = ()) -> tuple[Any, dict[str, Any]]:
+    """What was saved in a file, and the notes beside it."""
+    document = read(path)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of settings that were warned of when they were made
+            return Builder(classes).whole(document), document.get("notes", {})
+    except Exception as error:  # whatever a hostile file brings about; nothing was changed by it
+        raise ModelFileError(f"{os.fspath(path)} does not hold a model that can be used: {error}") from error
+
+
+# --- bytes ----------------------------------------------------------------------------------------------------------
+
+
+def encode(thing: Any, notes: Mapping[str, Any] | None = None) -> bytes:
+    """The contents of a file."""
+    return pack({"version": VERSION, "holds": describe(thing), "notes": dict(notes or {})})
+
+
+def pack(document: Mapping[str, Any]) -> bytes:
+    """A document as the contents of a file."""
+    from safetensors.numpy import save as encoded
+
+    arrays: dict[str, Any] = {}
+    text = json.dumps(take_out(document, arrays, ""), ensure_ascii=False)
+    header = {"sha256": digest(text, arrays), "document": text}
+    return encoded(arrays, {OURS: json.dumps(header, ensure_ascii=False)})
+
+
+def read(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The document in a file, its arrays in their places, if it is whole."""
+    from safetensors import SafetensorError, safe_open
+
+    name = os.fspath(path)
+    if not os.path.isfile(name):
+        raise FileNotFoundError(f"there is no file {name}")
+    try:
+        with safe_open(name, framework="numpy") as file:
+            header = json.loads((file.metadata() or {})[OURS])
+            document = json.loads(header["document"])
+            version = document["version"]
+            if isinstance(version, int) and version > VERSION:
+                raise ModelFileError(
+                    f"{name} was written by a later hmmstream, in format {version}; this one reads format {VERSION}: "
+                    "upgrade hmmstream"
+                )
+            if version != VERSION:
+                raise ModelFileError(f"{name} is in a format that was never in use: {version!r}")
+            arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+        if digest(header["document"], arrays) != header["sha256"]:
+            raise ModelFileError(f"{name} is damaged: its checksum is not that of what it holds")
+        return dict(put_back(document, arrays))
+    except ModelFileError:
+        raise
+    except SafetensorError as error:
+        raise ModelFileError(f"{name} is not a model file, or is damaged: {error}") from error
+    except Exception as error:  # of JSON that is none, or is nested without end, or lacks what it should have
+        raise ModelFileError(f"{name} is not a model file of hmmstream, or is damaged") from error
+
+
+def digest(text: str, arrays: Mapping[str, Any]) -> str:
+    """A checksum of the document and its arrays."""
+    sha = hashlib.sha256(text.encode())
+    for name in sorted(arrays):
+        sha.update(f"{name} {arrays[name].dtype} {arrays[name].shape}".encode())
+        sha.update(arrays[name].tobytes())
+    return sha.hexdigest()
+
+
+def take_out(document: Any, arrays: dict[str, Any], name: str) -> Any:
+    """The document with names in place of its arrays, which are collected."""
+    if isinstance(document, np.ndarray):
+        arrays[name] = np.ascontiguousarray(document).reshape(document.shape)
+        return {"array": name}
+    if isinstance(document, dict):
+        return {key: take_out(value, arrays, f"{name}.{key}".lstrip(".")) for key, value in document.items()}
+    if isinstance(document, list):
+        return [take_out(value, arrays, f"{name}.{at}") for at, value in enumerate(document)]
+    return document
+
+
+def put_back(document: Any, arrays: Mapping[str, Any]) -> Any:
+    """The document with its arrays in their places."""
+    if isinstance(document, dict):
+        if document.keys() == {"array"}:
+            array = arrays[document["array"]]
+            if array.dtype.name not in DTYPES:
+                raise ValueError(f"an array of {array.dtype}")
+            return array
+        return {key: put_back(value, arrays) for key, value in document.items()}
+    if isinstance(document, list):
+        return [put_back(value, arrays) for value in document]
+    return document
+
+
+def write_whole(path: str | os.PathLike[str], content: bytes) -> None:
+    """Replace a file, so that whoever reads it finds the old one or the new one, even after a power cut."""
+    target = Path(os.path.realpath(path))
+    draft = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        with open(draft, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(draft, target)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+    if os.name == "posix":  # the new name is on disk too
+        folder = os.open(target.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def remove_drafts(path: str | os.PathLike[str]) -> None:
+    """Remove what processes that were killed while they wrote have left behind."""
+    target = Path(os.path.realpath(path))
+    for draft in target.parent.glob(f".{glob.escape(target.name)}.*.tmp"):
+        draft.unlink(missing_ok=True)
+
+
+# --- objects --------------------------------------------------------------------------------------------------------
+
+
+def describe(thing: Any) -> Any:
+    """An object in terms of JSON and arrays: what its constructor needs to make it again."""
+    if isinstance(thing, np.generic):
+        return thing.item()
+    if thing is None or isinstance(thing, bool | int | float | str | np.ndarray):
+        return thing
+    if isinstance(thing, Learner):
+        return {"is": "Learner", **describe_learner(thing)}
+    if isinstance(thing, SelfStart):
+        return {"is": "SelfStart", **describe_self_start(thing)}
+    if type(thing).__name__ in ESTIMATORS and hasattr(thing, "_document"):
+        return {"is": type(thing).__name__, **describe_all(thing._document())}
+    for part, (base, classes) in PARTS.items():
+        if type(thing) in classes or (isinstance(thing, base) and base in (Emission, Transition, Schedule)):
+            remembered = {name: getattr(thing, name, None) for name in getattr(thing, "remembered", ())}
+            return {"is": f"{part}.{type(thing).__name__}", **describe_all(arguments(thing) | remembered)}
+    if isinstance(thing, dict):
+        return {"is": "dict", "of": describe_all(thing)}
+    if isinstance(thing, list | tuple):
+        return [describe(member) for member in thing]
+    if callable(thing):
+        raise ValueError(f"{thing!r} is a function, which a file cannot hold: use a schedule such as Power(0.6)")
+    raise ValueError(f"{thing!r} cannot be saved")
+
+
+def describe_all(things: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: describe(thing) for name, thing in things.items()}
+
+
+def arguments(thing: Any) -> dict[str, Any]:
+    """The arguments that an object was made with, or could have been."""
+    if hasattr(thing, "arguments"):
+        return dict(thing.arguments())
+    if hasattr(thing, "_asdict"):
+        return dict(thing._asdict())
+    held = vars(thing)
+    named = {name: held.get(name, held.get(f"_{name}")) for name in signature(type(thing)).parameters}
+    return {name: value for name, value in named.items() if value is not None}
+
+
+LEARNER_SETTINGS = ("step", "averaging", "n_min", "update_every", "prior")
+
+
+def describe_learner(learner: Learner) -> dict[str, Any]:
+    settings = {name: getattr(learner, name) for name in ("start", *LEARNER_SETTINGS, "frozen", "latest")}
+    return {**describe_all(settings), "state": learner.state._asdict()}
+
+
+COUNTS = ("n_before", "n_at_last_look")
+SELF_START = ("emission", "n_components", "transition", "seed", "prior", "has_ended", "last_rows", "frozen", *COUNTS)
+
+
+def describe_self_start(search: SelfStart) -> dict[str, Any]:
+    settings = {name: getattr(search, name) for name in (*SELF_START, "family", "sized", "learner")}
+    gathered = [vars(piece) for piece in search.pieces]
+    return {
+        **describe_all(settings),
+        "settings": describe_all(search.settings),
+        "gathered": [describe_all(piece) for piece in gathered],
+    }
+
+
+class Builder:
+    """Makes objects again from their descriptions, and refuses what does not fit together."""
+
+    def __init__(self, classes: Iterable[type] = ()) -> None:
+        self.classes: dict[str, type] = {}
+        for part, (base, known) in PARTS.items():
+            own = [cls for cls in classes if issubclass(cls, base) and base is not tuple]
+            self.classes |= {f"{part}.{cls.__name__}": cls for cls in (*known, *own)}
+
+    def whole(self, document: Mapping[str, Any]) -> Any:
+        """What a file holds."""
+        return self.build(document["holds"])
+
+    def build(self, description: Any) -> Any:
+        """The object of this description."""
+        if isinstance(description, list):
+            return [self.build(member) for member in description]
+        if not isinstance(description, dict):
+            return description
+        described = dict(description)
+        kind = described.pop("is")
+        if kind == "dict":
+            return {name: self.build(value) for name, value in described["of"].items()}
+        if kind == "Learner":
+            return self.learner(described)
+        if kind == "SelfStart":
+            return self.self_start(described)
+        if kind in ESTIMATORS:
+            estimator = getattr(import_module(ESTIMATORS[kind]), kind)
+            return estimator._restored({name: self.build(value) for name, value in described.items()})
+        if kind not in self.classes:
+            raise ValueError(
+                f"it is made of {kind!r}, which is not part of hmmstream: pass your class, as in "
+                f"load(path, classes=[{str(kind).split('.')[-1]}])"
+            )
+        made_of = {name: self.build(value) for name, value in described.items()}
+        remembered = {name: made_of.pop(name) for name in getattr(self.classes[kind], "remembered", ())}
+        made = self.classes[kind](**made_of)
+        for name, array in remembered.items():
+            if array is not None:
+                setattr(made, name, _checked(array, getattr(made, name).shape, name))
+        return made
+
+    def learner(self, described: dict[str, Any]) -> Learner:
+        """A learner with its state, if that fits."""
+        parts = described.pop("state")
+        start = self.build(described["start"])
+        if not isinstance(start, HMM):
+            raise ValueError("its start is not a model")
+        emission, has_prior = start.emission, described["prior"] is not None
+        n_groups = start.transition.cells(start.n_components).n_groups
+        shape = Shape(start.n_components, n_groups, emission.width, emission.n_statistics, has_prior=has_prior)
+        if sum(part.size for part in parts.values()) != shape.size:  # before memory is asked for
+            raise ValueError("its state is not that of its model")
+        settings = {name: self.build(described[name]) for name in LEARNER_SETTINGS}
+        learner = Learner(start, **settings)
+        for name, part in zip(State._fields, learner.state, strict=True):
+            if parts[name].shape != part.shape or parts[name].dtype != part.dtype:
+                raise ValueError(f"{name} does not have the shape of its model")
+            part[:] = parts[name]
+        learner.frozen = bool(described["frozen"])
+        learner.latest = _checked(described["latest"], learner.latest.shape, "latest values")
+        check_state(learner)
+        return learner
+
+    def self_start(self, described: dict[str, Any]) -> SelfStart:
+        """A search for a start, with what it has gathered."""
+        own = {name: self.build(described[name]) for name in (*SELF_START, "family", "sized", "learner")}
+        settings = {name: self.build(value) for name, value in described["settings"].items()}
+        start = (own["emission"], own["n_components"], own["transition"], own["seed"], own["prior"])
+        search = SelfStart(*start, **settings)
+        search.family, search.sized, search.learner = own["family"], own["sized"], own["learner"]
+        search.n_before, search.n_at_last_look = (_count(own[name]) for name in COUNTS)
+        search.frozen, search.has_ended = bool(own["frozen"]), bool(own["has_ended"])
+        if search.sized is not None:
+            d, m = search.sized.n_features, search.sized.n_components
+            for piece in described["gathered"]:
+                X, n = piece["X"], len(piece["X"])
+                is_start = _checked(piece["is_start"], (n,), "starts of sequences", dtype="bool")
+                states = known_states(piece["states"], n, m)
+                search._gather(Record(_checked(X, (n, d), "rows"), is_start, states, row_weights(piece["weights"], n)))
+            search.last_rows = _checked(own["last_rows"], (min(len(own["last_rows"]), 1), d), "last row")
+            for emission in (search.family, search.learner and search.learner.start.emission):
+                if emission and emission.has_values and (emission.n_features, emission.n_components) != (d, m):
+                    raise ValueError("its parts do not fit together")
+        return search
+
+
+def check_state(learner: Learner) -> None:
+    """Refuse a state that no stream leads to: compiled loops would go on with it, and never recover."""
+    state = learner.state
+    clock = dict(enumerate(state.clock))
+    if clock.pop(LOG_LIKELIHOOD) == np.inf or not clock.pop(MEMORY) >= 0.0 or not clock[LIKELIHOOD_FACTOR] > 0.0:
+        raise ValueError("its clock is wrong")
+    if not all(0.0 <= value < 2**53 for value in clock.values()) or clock[TIME] > clock[N_SEEN]:
+        raise ValueError("its clock is wrong")
+    for name, part in zip(State._fields[1:], state[1:], strict=True):
+        if not np.isfinite(part).all():
+            raise ValueError(f"{name} must be finite numbers")
+    for probabilities in (state.startprob, state.phi, state.transmat):
+        if (probabilities < 0.0).any() or not np.allclose(probabilities.sum(axis=-1), 1.0, rtol=0.0, atol=1e-8):
+            raise ValueError("its probabilities do not sum to 1")
+    learner.last_model  # noqa: B018  # the parameters make a model, or this says why not
+
+
+def _checked(array: Any, shape: tuple[int, ...], name: str, dtype: str = "float64") -> Any:
+    if not isinstance(array, np.ndarray) or array.shape != shape or array.dtype != dtype:
+        raise ValueError(f"its {name} do not fit the model")
+    return array.copy()
+
+
+def _count(value: Any) -> int:
+    if not isinstance(value, int) or not 0 <= value < 2**53:
+        raise ValueError(f"{value!r} is not a count")
+    return value

@@ -1,0 +1,1 @@
+"""Tables in and out, in the formats that people have them in."""
