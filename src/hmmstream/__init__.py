@@ -4,35 +4,34 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hmmstream.averaging import Polyak, StatisticAverage
-from hmmstream.emissions import (
-    AutoRegressive,
-    Bernoulli,
-    Categorical,
-    Emission,
-    Exponential,
-    Gamma,
-    Gaussian,
-    GaussianMixture,
-    Geometric,
-    IndependentFeatures,
-    LinearRegression,
-    LogNormal,
-    Multinomial,
-    NegativeBinomial,
-    Poisson,
-    VonMises,
-)
-from hmmstream.model import HMM, Forecast
-from hmmstream.priors import Prior
-from hmmstream.schedule import Constant, Harmonic, Power, TwoPhase
-from hmmstream.transitions import Full, Independent, Masked, Tied, Transition
-
 if TYPE_CHECKING:
+    from hmmstream.averaging import Polyak, StatisticAverage
     from hmmstream.batch import BatchHMM
     from hmmstream.checkpoint import load, save
+    from hmmstream.emissions import (
+        AutoRegressive,
+        Bernoulli,
+        Categorical,
+        Emission,
+        Exponential,
+        Gamma,
+        Gaussian,
+        GaussianMixture,
+        Geometric,
+        IndependentFeatures,
+        LinearRegression,
+        LogNormal,
+        Multinomial,
+        NegativeBinomial,
+        Poisson,
+        VonMises,
+    )
     from hmmstream.learner import Learner
+    from hmmstream.model import HMM, Forecast
     from hmmstream.online import OnlineHMM
+    from hmmstream.priors import Prior
+    from hmmstream.schedule import Constant, Harmonic, Power, TwoPhase
+    from hmmstream.transitions import Full, Independent, Masked, Tied, Transition
 
 __version__ = "0.1.0"
 
@@ -74,22 +73,31 @@ __all__ = [
     "save",
 ]
 
-# numba and scikit-learn take longer to import than all else together: they come with what needs them.
-_ON_DEMAND = {
-    "BatchHMM": "hmmstream.batch",
-    "Learner": "hmmstream.learner",
-    "OnlineHMM": "hmmstream.online",
-    "load": "hmmstream.checkpoint",
-    "save": "hmmstream.checkpoint",
+# Names come when they are asked for, each with what it needs: scikit-learn, numba and even NumPy take long to import.
+_HOME = {
+    "averaging": ("Polyak", "StatisticAverage"),
+    "batch": ("BatchHMM",),
+    "checkpoint": ("load", "save"),
+    "learner": ("Learner",),
+    "model": ("HMM", "Forecast"),
+    "online": ("OnlineHMM",),
+    "priors": ("Prior",),
+    "schedule": ("Constant", "Harmonic", "Power", "TwoPhase"),
+    "transitions": ("Full", "Independent", "Masked", "Tied", "Transition"),
 }
+_MODULE = {name: module for module, names in _HOME.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    if name in _ON_DEMAND:
-        from importlib import import_module
+    from importlib import import_module
+    from importlib.util import find_spec
 
-        globals()[name] = value = getattr(import_module(_ON_DEMAND[name]), name)
+    if name in __all__:
+        module = import_module(f"hmmstream.{_MODULE.get(name, 'emissions')}")
+        globals()[name] = value = getattr(module, name)
         return value
+    if not name.startswith("_") and find_spec(f"hmmstream.{name}"):
+        return import_module(f"hmmstream.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

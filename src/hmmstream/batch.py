@@ -221,8 +221,10 @@ class BatchHMM(HMMEstimator):
         return em.run(self.n_iter, self.tol, self.verbose)
 
     def _check_learned(self) -> None:
-        super()._check_learned()
-        if "model_" in self.__dict__ and self.filtered_proba_.shape != (self.model_.n_components,):
+        if "model_" not in self.__dict__:
+            return
+        self._check_features(self.model_.emission)
+        if self.filtered_proba_.shape != (self.model_.n_components,):
             raise ValueError("its probabilities are not those of its states")
 
     # --- how sure the model is --------------------------------------------------------------------------------------

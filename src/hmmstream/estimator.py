@@ -177,8 +177,11 @@ class HMMEstimator(DensityMixin, BaseEstimator):
         return estimator
 
     def _check_learned(self) -> None:
-        """Refuse what does not fit together."""
-        if "n_features_in_" in self.__dict__ and self.n_features_in_ != self.model_.n_features:
+        """Refuse what was learned if it does not fit together."""
+        raise NotImplementedError
+
+    def _check_features(self, emission: Emission) -> None:
+        if self.__dict__.get("n_features_in_", emission.n_columns) != emission.n_columns:
             raise ValueError("its number of features is not that of its model")
 
     # --- pictures ---------------------------------------------------------------------------------------------------
@@ -188,6 +191,10 @@ class HMMEstimator(DensityMixin, BaseEstimator):
         names = self.__dict__.get("feature_names_in_")
         return None if names is None else list(names)
 
+    def _drawn(self, X: Any) -> FloatArray:
+        """``X`` as a matrix. Arrays have no names to check."""
+        return matrix(X) if type(X) is np.ndarray else self._rows(X)
+
     def plot_transitions(self, ax: Axes | None = None) -> Axes:
         """Draw the transition matrix, on axes or on a new figure, ``ax.figure``: see :mod:`hmmstream.plotting`."""
         return plotting.plot_transitions(self.model_, ax)
@@ -195,16 +202,16 @@ class HMMEstimator(DensityMixin, BaseEstimator):
     def plot_emissions(self, X: ArrayLike | None = None, feature: int = 0, ax: Axes | None = None) -> Axes:
         """Draw what each state emits in one feature, over the histogram of ``X``."""
         name = self._names[feature] if self._names else None
-        return plotting.plot_emissions(self.model_, None if X is None else self._rows(X), feature, name, ax)
+        return plotting.plot_emissions(self.model_, None if X is None else self._drawn(X), feature, name, ax)
 
     def plot_states(self, X: ArrayLike, axes: Iterable[Axes] | None = None) -> list[Axes]:
         """Draw rows in the colours of their most probable states, and the probabilities beneath. Causal."""
-        rows = self._rows(X)
+        rows = self._drawn(X)
         return plotting.plot_states(rows, self.model_.filter(rows), names=self._names, axes=axes)
 
     def plot(self, X: ArrayLike | None = None) -> Figure:
         """Draw all that is known on one page, with the rows of ``X``; ``plotting.save`` writes it to a file."""
-        return plotting.picture(self.model_, None if X is None else self._rows(X), self._names)
+        return plotting.picture(self.model_, None if X is None else self._drawn(X), self._names)
 
     def sample(self, n: int, random_state: int | np.random.Generator | None = None) -> tuple[Any, Any]:
         """Simulate ``n`` observations: (X of shape (n, d), hidden states of shape (n,))."""

@@ -347,7 +347,7 @@ class OnlineHMM(HMMEstimator):
         if "journal_" not in self.__dict__ or not len(self.journal_.recent):
             return super().plot(X)
         journal = self.journal_
-        rows = journal.sample if X is None else self._rows(X)
+        rows = journal.sample if X is None else self._drawn(X)
         path = (journal.n, journal.values, self._errors_if_any()) if len(journal.n) else None
         recent = (journal.recent, journal.recent_proba, self.n_samples_seen_ - len(journal.recent))
         return plotting.page(self.model_, X=rows, recent=recent, path=path, names=self._names)
@@ -387,10 +387,10 @@ class OnlineHMM(HMMEstimator):
         if not isinstance(learner, Learner | SelfStart | None) or not isinstance(journal, Journal):
             raise ValueError("it has learned nothing that is known here")
         journal.check()
-        super()._check_learned()
-        if learner is not None:
-            n = learner.n_components if isinstance(learner, SelfStart) else learner.start.n_components
-            if journal.recent_proba.size and journal.recent_proba.shape[1] != n:
+        if self.__sklearn_is_fitted__():
+            start = self._fitted().start
+            self._check_features(start.emission)
+            if journal.recent_proba.size and journal.recent_proba.shape[1] != start.n_components:
                 raise ValueError("its journal is about another model")
 
     def __sklearn_is_fitted__(self) -> bool:

@@ -10,7 +10,7 @@ import sys
 import time
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 import numpy as np
@@ -185,23 +185,26 @@ def watch(options: Namespace) -> int:
     def patience() -> float | None:
         return work.seconds_left if work.path and work.n_rows != work.n_saved else None
 
-    with Stop() as stop:
-        source = lines.rows(position, patience)
+    def save() -> None:
+        work.inputs[key] = {**lines.place.as_dict(), "rows": lines.place.rows + n_before}
+        work.save(reading)
+
+    with Stop() as stop, closing(lines.rows(position, patience)) as source:
         try:
             while (found := stop.next(source)) is not None:
                 if found is not Lines.NOTHING:
                     line = watched(work, lines, reading, *found)
-                    work.inputs[key] = {**lines.place.as_dict(), "rows": lines.place.rows + n_before}
                     now = time.monotonic()
                     if line and work.n_rows % rows == 0 and now - written_at >= thin_seconds:
                         written_at = now
                         sys.stdout.write(line())
                         sys.stdout.flush()
                 if work.is_due:
-                    work.save(reading)
-        finally:
-            if sys.exc_info()[0] in (None, BrokenPipeError):
-                work.save(reading)
+                    save()
+        except BrokenPipeError:
+            save()
+            raise
+        save()
     if stop.signal is not None:
         say_stopped(work)
     if work.bad_rows + reading.bad_rows:
@@ -289,7 +292,7 @@ def fit(options: Namespace) -> None:
     if options.plot:
         from hmmstream import plotting
 
-        plotting.save(hmm.plot(X), options.plot)
+        plotting.save(plotting.picture(model, X, names), options.plot)
         say(options, f"drawn in {options.plot}")
 
 

@@ -24,6 +24,11 @@ from hmmstream.learner import Learner
 from hmmstream.model import HMM
 from hmmstream.online import OnlineHMM
 
+EMISSION_CLASSES: dict[str, Any] = {
+    **emissions.FAMILIES,
+    "autoregressive": AutoRegressive,
+    "linear_regression": LinearRegression,
+}
 SAVE_EVERY = ("seconds", 10.0)
 READ_AHEAD = 8  # chunks
 
@@ -85,9 +90,10 @@ class Stop:
 
 
 def reading_of(options: Namespace, columns: Sequence[str] | None = None) -> Reading:
-    """How tables are to be read; ``columns`` if none are named."""
+    """How tables are to be read; ``columns`` are those of the model."""
     return Reading(
-        columns=options.column or columns or (),
+        columns=options.column,
+        expected=columns or (),
         format=options.format,
         delimiter=options.delimiter,
         decimal=options.decimal,
@@ -102,11 +108,7 @@ def emission_of(name: str | None) -> str | Emission:
     if name is None:
         return "gaussian"
     family, _, setting = name.partition(":")
-    families: dict[str, Any] = {
-        **emissions.FAMILIES,
-        "autoregressive": AutoRegressive,
-        "linear_regression": LinearRegression,
-    }
+    families = EMISSION_CLASSES
     if family not in families:
         raise ValueError(f"there is no emission {family!r}; there is: {', '.join(sorted(families))}")
     if not setting and family in emissions.FAMILIES:
@@ -261,7 +263,7 @@ class Work:
     @property
     def n_rows(self) -> int:
         """Rows learned from."""
-        return self.hmm.n_samples_seen_ if self.hmm.__sklearn_is_fitted__() else 0
+        return getattr(self.hmm, "n_samples_seen_", 0)
 
     @staticmethod
     def key(path: str) -> str:
@@ -341,7 +343,7 @@ class Work:
 
     def save(self, reading: Reading) -> None:
         """Write all of it to the file, if there is one."""
-        if self.path is None or not self.hmm.__sklearn_is_fitted__():
+        if self.path is None or not self.n_rows:
             return
         self.name_columns()
         notes = {"inputs": self.inputs, "bad_rows": self.bad_rows + reading.bad_rows}

@@ -1,1 +1,3 @@
 """Tables in and out, in the formats that people have them in."""
+
+FORMATS = ("csv", "tsv", "ndjson", "parquet", "feather", "npy")

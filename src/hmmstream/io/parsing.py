@@ -35,6 +35,7 @@ class Reading:
     """How tables are to be read."""
 
     columns: Sequence[str] = ()  # by name; none: the only one, or all of a table without names
+    expected: Sequence[str] = ()  # names to look for if none are said; a table without names may have them all the same
     format: str | None = None
     delimiter: str | None = None
     decimal: str = "."
@@ -147,28 +148,31 @@ class DelimitedParser(LineParser):
     def start(self, line: str, number: int) -> bool:
         if self.delimiter is None:
             self.delimiter = next((sign for sign in "\t;|" if sign in line), ",")
-        first = self._split(line)
+        first = self._split(line, number)
         self.n_columns = len(first)
         is_header = self.reading.header
         if is_header is None:
             is_header = not all(self._looks_like_data(cell) for cell in first)
         self.has_names = is_header
         every = [cell.strip() for cell in first] if is_header else [str(at + 1) for at in range(len(first))]
-        self.names, self.at = choose_columns(self.source, every, self.reading.columns, has_names=is_header)
+        self.names, self.at = choose_columns(self.source, every, self.reading, has_names=is_header)
         return is_header
 
     def _looks_like_data(self, cell: str) -> bool:
         text = cell.strip().replace(self.reading.decimal, ".")
         return bool(NUMBER.fullmatch(text)) or text in self.reading.missing_words
 
-    def _split(self, line: str) -> list[str]:
+    def _split(self, line: str, number: int) -> list[str]:
         try:
-            return next(csv.reader([line], delimiter=self.delimiter or ","), [])
+            return next(csv.reader([line], delimiter=self.delimiter or ",", strict=True), [])
         except csv.Error as error:
-            raise InputError(f"{self.source}: a line cannot be read ({error}): {line[:40]!r}") from None
+            raise InputError(
+                f"{self.source}, line {number:,} cannot be read ({error}): {line[:40]!r}. To leave such rows out, say "
+                "--skip-bad-rows N."
+            ) from None
 
     def cells(self, line: str, number: int) -> list[Any]:
-        split = self._split(line)
+        split = self._split(line, number)
         if len(split) != self.n_columns:
             raise InputError(
                 f"{self.source}, line {number:,}: {len(split)} column(s) where the first line has {self.n_columns}: "
@@ -209,9 +213,10 @@ class JsonParser(LineParser):
     def start(self, line: str, number: int) -> bool:
         first = self._object(line, number)
         every = [name for name, value in first.items() if is_number(value)]
-        if self.reading.columns:  # a field may be absent from the first line
-            every = list(dict.fromkeys([*every, *self.reading.columns]))
-        self.names, _ = choose_columns(self.source, every, self.reading.columns, has_names=True)
+        wanted = self.reading.columns or self.reading.expected
+        if wanted:  # a field may be absent from the first line
+            every = list(dict.fromkeys([*every, *wanted]))
+        self.names, _ = choose_columns(self.source, every, self.reading, has_names=True)
         return False
 
     def _object(self, line: str, number: int) -> dict[str, Any]:
@@ -265,9 +270,12 @@ def numbered_lines(block: bytes, first_line: int) -> Iterator[tuple[int, str]]:
 
 
 def choose_columns(
-    source: str, every: Sequence[str], wanted: Sequence[str], *, has_names: bool
+    source: str, every: Sequence[str], reading: Reading, *, has_names: bool
 ) -> tuple[list[str], list[int]]:
     """Names and places of the columns to read."""
+    if not has_names and not reading.columns and len(reading.expected) == len(every):
+        return list(reading.expected), list(range(len(every)))
+    wanted = reading.columns or reading.expected
     if not wanted:
         if not every:
             raise InputError(f"{source} has no column of numbers")

@@ -8,7 +8,8 @@ import re
 import select
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import IO, Any
 
@@ -35,8 +36,6 @@ COMPRESSIONS = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 MAGIC = {b"PAR1": "parquet", b"ARROW1": "feather", b"\x93NUMPY": "npy"}
 SUFFIXES = {
     ".csv": "csv",
-    ".txt": "csv",
-    ".dat": "csv",
     ".tsv": "tsv",
     ".tab": "tsv",
     ".ndjson": "ndjson",
@@ -48,7 +47,6 @@ SUFFIXES = {
     ".arrow": "feather",
     ".npy": "npy",
 }
-FORMATS = ("csv", "tsv", "ndjson", "parquet", "feather", "npy")
 
 
 @dataclass
@@ -120,17 +118,21 @@ class TextTable(Table):
         self.parser = line_parser(source, reading, kind)
         self.place = Place()
         self._carry = b""  # the beginning of a line, whose end is still to be read
-        self._first_block = self._begin()
+        try:
+            self._first_block = self._begin()
+        except BaseException:
+            stream.close()
+            raise
         self.names = self.parser.names if self.parser.has_names else None
 
     def _begin(self) -> bytes:
         """Read the first line, which says what the columns are, and return the rows that were read with it."""
         block = self._block()
-        empty = re.match(rb"(\xef\xbb\xbf)?(\r?\n)*", block)  # a mark of the encoding, empty lines
+        empty = re.match(rb"(\xef\xbb\xbf)?(\r*\n)*", block)  # a mark of the encoding, empty lines
         assert empty is not None
         block = block[empty.end() :]
         self.place.advance(empty[0])
-        if not block:
+        if not block.strip(b"\r"):
             raise InputError(f"{self.source} is empty: there are no rows to read")
         end = block.find(b"\n") + 1 or len(block)
         number, first = next(numbered_lines(block[:end], self.place.line))
@@ -156,13 +158,14 @@ class TextTable(Table):
                 raise too_long(self.source, self.place.line)
 
     def chunks(self, position: dict[str, Any] | None = None) -> Iterator[Chunk]:
-        block = self._first_block
-        if position is not None:
-            self._go_to(position)
-            block = self._block()
-        while block:
-            yield self._chunk(block)
-            block = self._block()
+        with closing(self.stream):
+            block = self._first_block
+            if position is not None:
+                self._go_to(position)
+                block = self._block()
+            while block:
+                yield self._chunk(block)
+                block = self._block()
 
     def _chunk(self, block: bytes) -> Chunk:
         number = self.place.line
@@ -226,13 +229,20 @@ class Lines:
         """Names of the columns, once a line was read."""
         return self.parser.names if self.parser and self.parser.has_names else None
 
-    def rows(self, position: dict[str, Any] | None, patience: Callable[[], float | None]) -> Iterator[Any]:
+    def rows(self, position: dict[str, Any] | None, patience: Callable[[], float | None]) -> Generator[Any]:
         """Each row as a list of numbers with the number of its line; NOTHING after ``patience()`` seconds."""
-        if position is not None and self.is_seekable:
-            self._see_first_line()
-            wanted = position["bytes"]
-            tail = tail_before(self.stream, self.origin + wanted, min(wanted, FINGERPRINT_BYTES))
-            self.place, self._waiting = Place.again(position, tail, self.source), b""
+        with closing(self.stream):
+            if position is not None and self.is_seekable:
+                self._go_to(position)
+            yield from self._rows(patience)
+
+    def _go_to(self, position: dict[str, Any]) -> None:
+        self._see_first_line()
+        wanted = position["bytes"]
+        tail = tail_before(self.stream, self.origin + wanted, min(wanted, FINGERPRINT_BYTES))
+        self.place, self._waiting = Place.again(position, tail, self.source), b""
+
+    def _rows(self, patience: Callable[[], float | None]) -> Generator[Any]:
         while True:
             line = self._line(patience())
             if line is None:
@@ -346,8 +356,12 @@ def _numeric(source: str, schema: Any, reading: Reading) -> list[str]:
             or pa.types.is_decimal(kind)
         )
 
-    every = schema.names if reading.columns else [name for name in schema.names if holds_numbers(types[name])]
-    names, _ = choose_columns(source, every, reading.columns, has_names=True)
+    every = (
+        schema.names
+        if reading.columns or reading.expected
+        else [name for name in schema.names if holds_numbers(types[name])]
+    )
+    names, _ = choose_columns(source, every, reading, has_names=True)
     for name in names:
         if not holds_numbers(types[name]):
             raise InputError(f"{source}: column {name!r} holds {types[name]}, not numbers")
@@ -397,7 +411,7 @@ def _open_npy(source: str, reading: Reading) -> tuple[int, list[str] | None, Cal
         raise InputError(f"{source} holds an array of {array.dtype} of shape {array.shape}, not a table of numbers")
     matrix = array.reshape(len(array), -1)
     every = [str(at + 1) for at in range(matrix.shape[1])]
-    _, columns = choose_columns(source, every, reading.columns, has_names=False)
+    _, columns = choose_columns(source, every, reading, has_names=False)
 
     def batches() -> Iterator[FloatArray]:
         for first in range(0, len(matrix), CHUNK_ROWS):
