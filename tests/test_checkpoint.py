@@ -175,7 +175,7 @@ def test_the_sample_of_a_journal_is_spread_over_the_stream_and_bounded():
     X = np.arange(300_000.0)[:, np.newaxis]
     for first in range(0, len(X), 70_001):
         rows = X[first : first + 70_001]
-        journal.note(WORLD, first + len(rows), rows, np.ones((len(rows), 2)) / 2)
+        journal.note(lambda: WORLD, first + len(rows), rows, np.ones((len(rows), 2)) / 2)
     assert 2**14 <= len(journal.sample) <= 2**15
     starts = journal.sample[:: hmmstream.journal.BLOCK_ROWS, 0]
     assert set(np.diff(starts)) == {journal.stride * hmmstream.journal.BLOCK_ROWS}

@@ -10,7 +10,7 @@ PACKAGE = Path(__file__).parent.parent / "src" / "hmmstream"
 # Each layer may import those before it, and modules of its own layer that come before it alphabetically or otherwise
 # without a circle. Kernels know of families only what they share: the contract.
 LAYERS = [
-    ["arrays"],
+    ["arrays", "background"],
     ["compilable", "record"],
     ["emissions", "transitions", "schedule", "averaging"],
     ["recursions"],

@@ -367,4 +367,4 @@ try:
 except ImportError as error:
     print(error)
 """
-    assert in_a_new_process(program) == "hmmstream.plotting needs Matplotlib: pip install 'hmmstream[plot]'"
+    assert in_a_new_process(program) == "pictures need Matplotlib: pip install matplotlib"

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from concurrent.futures import Future
 from pathlib import Path
 
 import models
@@ -11,6 +12,8 @@ from sklearn.exceptions import NotFittedError
 
 from benchmarks.selfstart import accuracy, recording
 from hmmstream import HMM, Categorical, Constant, Gaussian, Masked, OnlineHMM, Poisson, selfstart
+from hmmstream.background import SecondProcess
+from hmmstream.checkpoint import encode
 
 DATA = Path(__file__).parents[2] / "shared" / "data"
 needs_recordings = pytest.mark.skipif(not DATA.is_dir(), reason="the recordings are not here")
@@ -272,3 +275,47 @@ def test_five_channels_are_counted():
     X, n_open = recording(DATA, "ion_deepchannel_5ch_328", ["current"], "n_open")
     proba = OnlineHMM(n_components=6, random_state=0).follow(X)
     assert accuracy(proba[-50_000:].argmax(axis=1), n_open[-50_000:]) >= 0.95
+
+
+class Slow:
+    """A background in which nothing is done until it is asked for."""
+
+    def submit(self, function, *arguments):
+        future = Future()
+        future.done = lambda: False
+        future.result = lambda: function(*arguments)
+        return future
+
+
+@pytest.mark.parametrize(
+    ("background", "emission"),
+    [(Slow, Gaussian("tied")), (SecondProcess, Gaussian("tied")), (Slow, "categorical")],
+    ids=["slow", "process", "slow-symbols"],
+)
+def test_a_search_in_the_background_changes_nothing_in_the_end(background, emission):
+    """Whether looks come to their end before the next is due or only when a file is written."""
+    rng = np.random.default_rng(4)
+    X = np.cumsum(rng.normal(size=700)) % 3.0
+    X[50:60] = np.nan
+    if emission == "categorical":
+        X = np.floor(X / 1.5 + (np.arange(700) > 300))  # a new symbol comes later
+    beside = background()
+    at_once = OnlineHMM(2, emission, random_state=0)
+    later = OnlineHMM(2, emission, random_state=0).search_in(beside)
+    for first in range(0, 700, 7):
+        for hmm in (at_once, later):
+            hmm.partial_fit(X[first : first + 7])
+        if first == 350:
+            for hmm in (at_once, later):
+                hmm.end_sequence()
+    assert encode(later) == encode(at_once)
+    if background is SecondProcess:
+        beside.close()
+
+
+def test_a_second_process_that_dies_is_not_missed():
+    beside = SecondProcess()
+    assert beside.submit(divmod, 7, 2).result() == (3, 1)
+    beside._process.kill()
+    assert beside.submit(divmod, 7, 2).result() == (3, 1)
+    beside.close()

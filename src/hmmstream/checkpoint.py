@@ -30,7 +30,7 @@ from hmmstream.priors import Prior
 from hmmstream.record import Record
 from hmmstream.recursions.state import LIKELIHOOD_FACTOR, LOG_LIKELIHOOD, MEMORY, N_SEEN, TIME, Shape, State
 from hmmstream.schedule import Constant, Harmonic, Power, Schedule, TwoPhase
-from hmmstream.selfstart import SelfStart
+from hmmstream.selfstart import SelfStart, join
 from hmmstream.transitions import STRUCTURES, Masked, Tied, Transition
 
 VERSION = 1  # of the format; a file of a later one is refused
@@ -271,8 +271,9 @@ SELF_START = ("emission", "n_components", "transition", "seed", "prior", "has_en
 
 
 def describe_self_start(search: SelfStart) -> dict[str, Any]:
-    settings = {name: getattr(search, name) for name in (*SELF_START, "family", "sized", "learner")}
-    gathered = [vars(piece) for piece in search.pieces]
+    held = search.__getstate__()  # a look in the background has come to its end
+    settings = {name: held[name] for name in (*SELF_START, "family", "sized", "learner")}
+    gathered = [vars(join(search.pieces))] if search.pieces else []
     return {
         **describe_all(settings),
         "settings": describe_all(search.settings),

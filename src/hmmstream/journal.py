@@ -6,7 +6,7 @@ All of it depends on the rows alone, not on the chunks that they came in, if chu
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -34,13 +34,15 @@ class Journal:
     recent: FloatArray = field(default_factory=lambda: np.empty((0, 0)))
     recent_proba: FloatArray = field(default_factory=lambda: np.empty((0, 0)))
 
-    @property
-    def due(self) -> int:
-        """The number of rows at which the next note of the parameters is due."""
-        n = FIRST_NOTE
-        while len(self.n) and n <= self.n[-1]:
-            n = math.ceil(n * 2.0 ** (1.0 / NOTES_PER_DOUBLING))
-        return n
+    due: int = field(default=0, init=False)  # the number of rows at which the next note of the parameters is due
+
+    def __post_init__(self) -> None:
+        self._set_due()
+
+    def _set_due(self) -> None:
+        self.due = FIRST_NOTE
+        while len(self.n) and self.due <= self.n[-1]:
+            self.due = math.ceil(self.due * 2.0 ** (1.0 / NOTES_PER_DOUBLING))
 
     def pieces(self, n_seen: int, n: int) -> Iterator[slice]:
         """The next ``n`` rows after ``n_seen``, cut where a note is due. Take the note of one before the next."""
@@ -50,7 +52,7 @@ class Journal:
             yield slice(row, end)
             row = end
 
-    def note(self, model: HMM, n_seen: int, X: FloatArray, proba: FloatArray) -> None:
+    def note(self, model: Callable[[], HMM], n_seen: int, X: FloatArray, proba: FloatArray) -> None:
         """Take notes of rows that have just been learned from, and of the model if that is due."""
         if self.recent.shape[1] != X.shape[1]:  # the first rows, or new features have joined
             self.sample, self.stride, self.n_rows = X[:0], 1, 0
@@ -59,7 +61,7 @@ class Journal:
         self.recent_proba = np.concatenate([self.recent_proba, proba[-RECENT_ROWS:]])[-RECENT_ROWS:]
         self._sample(X)
         if n_seen >= self.due:
-            self._note_parameters(model, n_seen)
+            self._note_parameters(model(), n_seen)
 
     def _sample(self, X: FloatArray) -> None:
         block = (self.n_rows + np.arange(len(X))) // BLOCK_ROWS
@@ -76,6 +78,7 @@ class Journal:
         if {name: value.shape for name, value in now.items()} != {k: v.shape[1:] for k, v in self.values.items()}:
             self.n, self.values = self.n[:0], {name: np.empty((0, *value.shape)) for name, value in now.items()}
         self.n = np.append(self.n, n_seen)
+        self._set_due()
         self.values = {name: np.concatenate([self.values[name], value[np.newaxis]]) for name, value in now.items()}
 
     @property
@@ -88,6 +91,7 @@ class Journal:
         """States have another order now: what was noted of them before is told no more."""
         self.recent_proba = self.recent_proba[:, order]
         self.n, self.values = self.n[:0], {}
+        self._set_due()
 
     def check(self) -> None:
         """Refuse notes that do not fit together."""

@@ -22,7 +22,7 @@ from hmmstream.arrays import (
 )
 from hmmstream.averaging import Averaging, Polyak, StatisticAverage
 from hmmstream.emissions import Emission
-from hmmstream.model import HMM
+from hmmstream.model import HMM, Forecast, forecast_of
 from hmmstream.priors import Prior
 from hmmstream.record import Record
 from hmmstream.recursions import online, rows
@@ -429,6 +429,12 @@ class Learner:
         """The raw iterate: the parameters after the last observation."""
         state = self.state
         return self._model(state.transmat, state.theta)
+
+    def expect(self) -> Forecast:
+        """What is expected of the next observation, by the raw iterate."""
+        state = self.state
+        now = state.phi @ state.transmat if state.clock[IN_SEQUENCE] else state.startprob
+        return forecast_of(now[np.newaxis], self.start.emission.with_theta(state.theta))
 
     @property
     def model(self) -> HMM:

@@ -27,6 +27,14 @@ class Forecast(NamedTuple):
     variance: FloatArray  # (horizon, d): of the observation
 
 
+def forecast_of(states: FloatArray, emission: Emission) -> Forecast:
+    """What is expected to be observed, if states have these probabilities: (horizon, m)."""
+    means, variances = emission.moments()
+    mean = states @ means
+    spread = np.einsum("hk,hkd->hd", states, (means - mean[:, np.newaxis]) ** 2)
+    return Forecast(states, mean, states @ variances + spread)
+
+
 class HMM:
     """A hidden Markov model with its values, and exact inference. It never changes.
 
@@ -211,10 +219,7 @@ class HMM:
             if len(known) != horizon:
                 raise ValueError(f"X must have a row for each of the {horizon} steps, got {len(known)}")
             states = HMM(now @ self.transmat, self.transmat, self.emission, self.transition).filter(known)
-        means, variances = self.emission.moments()
-        mean = states @ means
-        spread = np.einsum("hk,hkd->hd", states, (means - mean[:, np.newaxis]) ** 2)
-        return Forecast(states, mean, states @ variances + spread)
+        return forecast_of(states, self.emission)
 
     # --- what the data say about the parameters ---------------------------------------------------------------------
 

@@ -13,11 +13,12 @@ from sklearn.exceptions import NotFittedError
 from hmmstream import plotting, transitions
 from hmmstream.arrays import FloatArray, is_integer, matrix
 from hmmstream.averaging import Averaging
+from hmmstream.background import SecondProcess
 from hmmstream.emissions import Emission
 from hmmstream.estimator import HMMEstimator
 from hmmstream.journal import Journal
 from hmmstream.learner import Learner, Peek, Statistic
-from hmmstream.model import HMM
+from hmmstream.model import HMM, Forecast
 from hmmstream.priors import Prior
 from hmmstream.schedule import Power, Schedule, Step
 from hmmstream.selfstart import SelfStart
@@ -179,7 +180,7 @@ class OnlineHMM(HMMEstimator):
         self.reset()
         self._keep(learner, X)
         if "journal_" in self.__dict__:
-            self.journal_.note(self.model_, self.n_samples_seen_, rows, proba)
+            self.journal_.note(lambda: self.model_, self.n_samples_seen_, rows, proba)
         return self
 
     def learn_one(self, x: Any) -> Self:
@@ -208,7 +209,7 @@ class OnlineHMM(HMMEstimator):
         proba = learner.follow(rows, lengths, states=self._states(y, len(rows)), weights=sample_weight)
         self._keep(learner, X)
         if "journal_" in self.__dict__ and self.__sklearn_is_fitted__():
-            self.journal_.note(self.model_, self.n_samples_seen_, rows, proba)
+            self.journal_.note(lambda: self.model_, self.n_samples_seen_, rows, proba)
         return proba
 
     def keep_journal(self) -> Self:
@@ -231,6 +232,20 @@ class OnlineHMM(HMMEstimator):
         By the raw iterate, as ``filtered_proba_`` and ``log_likelihood_`` are. Nothing is learned.
         """
         return self._current().peek(x)
+
+    def expect(self) -> Forecast:
+        """What is expected of the next observation: by the raw iterate and at once, where ``forecast`` averages."""
+        return self._fitted().expect()
+
+    def search_in(self, background: SecondProcess) -> Self:
+        """Look for a start in another process, so that no observation waits for it. What is learned is the same.
+
+        Meanwhile answers come from the start before, so that they depend on how long a look takes.
+        """
+        self._learner = self._current()
+        if isinstance(self._learner, SelfStart):
+            self._learner.background = background
+        return self
 
     def check(self, X: ArrayLike) -> None:
         """Refuse what ``partial_fit`` would refuse, and learn nothing."""

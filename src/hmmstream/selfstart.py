@@ -3,10 +3,14 @@
 It gathers the first observations and looks for a start each time that their number has doubled, so that there is a
 model from the first observation on. Every look begins anew, and then takes in what was gathered, so that nothing is
 lost. When the buffer is full, the last start is the one to stay with.
+
+A look takes a while. Whoever has to answer at once can have them in a ``background`` process: meanwhile the learner
+that is there goes on, and the new one takes in what has come since. What is learned in the end is the same, to the bit.
 """
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
 
@@ -15,8 +19,10 @@ from numpy.typing import ArrayLike
 
 from hmmstream import inference
 from hmmstream.arrays import UNKNOWN, FloatArray, matrix, observations
+from hmmstream.background import SecondProcess
 from hmmstream.emissions import Emission, specification
 from hmmstream.learner import Learner, Peek
+from hmmstream.model import HMM
 from hmmstream.priors import Prior
 from hmmstream.record import Record
 from hmmstream.recursions import rows
@@ -26,6 +32,7 @@ from hmmstream.transitions import Transition
 
 BUFFER_ROWS = 2**15
 BUFFER_SIZE = 2**20  # numbers, if there are many features
+MOST_PIECES = 64  # if rows come one by one: to join many takes long
 MISSING_FACTOR = 2  # so many times as many rows wait in the buffer, if nothing was seen of some
 
 
@@ -71,6 +78,10 @@ class SelfStart:
         self.last_rows = np.empty((0, 0))
         self.frozen = False
         self.learner: Learner | None = None
+        self.background: SecondProcess | None = None
+        self._search: Future[HMM] | None = None  # the look that is going on in the background
+        self._searched = 0  # the number of rows that it is about
+        self._wanted: tuple[int, int] | None = None  # the look that comes next: observations, rows
 
     @property
     def capacity(self) -> int:
@@ -80,10 +91,12 @@ class SelfStart:
 
     @property
     def is_full(self) -> bool:
-        """Whether the buffer is full, of observations or of missing ones."""
-        return self.learner is not None and (
-            self.n_gathered >= self.capacity or self.n_waiting >= MISSING_FACTOR * self.capacity
-        )
+        """Whether the buffer is full, of observations or of missing ones, and the last look has come to an end."""
+        return self.learner is not None and self._search is None and self._wanted is None and self._holds_enough
+
+    @property
+    def _holds_enough(self) -> bool:
+        return self.n_gathered >= self.capacity or self.n_waiting >= MISSING_FACTOR * self.capacity
 
     # --- learning ---------------------------------------------------------------------------------------------------
 
@@ -117,14 +130,18 @@ class SelfStart:
         data = self._record(X, lengths, states, weights)
         filtered = np.full((len(data), self.n_components), 1.0 / self.n_components)
         row = 0 if self.learner is not None else self._skip_missing(data)
-        while row < len(data) and not self.is_full:
-            end, is_due = self._until_look(data, row)
-            last = end - 1 if is_due else end
+        while row < len(data):
+            self._go_on_looking(wait=False)
+            if self.is_full:
+                break
+            end, is_due, can_wait = self._until_look(data, row)
+            last = end - 1 if is_due and not can_wait else end
             if row < last:
                 self._learner().take(data[row:last], filtered[row:last])
             self._gather(data[row:end])
             if is_due:
-                self._look()
+                self._look(can_wait)
+            if last < end:
                 filtered[last] = self._learner().filtered_proba
             row = end
         if row < len(data):
@@ -153,6 +170,7 @@ class SelfStart:
 
     def add_features(self, emission: Emission) -> None:
         """Let new features join, as if they had been missing so far: see ``Learner``."""
+        self._go_on_looking(wait=True)
         if self.family is None or self.sized is None or self.learner is None:
             raise ValueError("nothing was seen yet to which features could be added")
         self.learner.add_features(emission)
@@ -174,6 +192,7 @@ class SelfStart:
         self._freeze(False)
 
     def _freeze(self, frozen: bool) -> None:
+        self._go_on_looking(wait=True)
         self.frozen = frozen
         if self.learner is not None:
             self.learner.frozen = frozen
@@ -210,37 +229,78 @@ class SelfStart:
             data.is_start[n] = True
         return n
 
-    def _until_look(self, data: Record, row: int) -> tuple[int, bool]:
-        """The row up to which rows are learned from without a further look, and whether one is due then."""
+    def _until_look(self, data: Record, row: int) -> tuple[int, bool, bool]:
+        """The row up to which rows are learned from without a further look, whether one is due then and can wait."""
+        if self._holds_enough and self.learner is not None:
+            return len(data), False, True
         n_seen = np.cumsum(~np.isnan(data.X[row:]).all(axis=1))
         n_due = min(2 * self.n_at_last_look, self.capacity) - self.n_gathered
         end = row + int(np.searchsorted(n_seen, max(n_due, 1))) + 1
+        can_wait = self.background is not None and self.learner is not None
         if self.learner is not None:
             if self.frozen:
-                return min(row + self.capacity, len(data)), False
+                return min(row + self.capacity, len(data)), False, can_wait
             emission = self.learner.start.emission
             refused = rows.check(emission, data.X[row:end])  # by the family of the last look: it has to grow
             if refused != rows.ACCEPTED:
                 end = row + refused // emission.n_features + 1
-        return min(end, len(data)), end <= len(data)
+                can_wait = False
+        return min(end, len(data)), end <= len(data), can_wait
 
     def _gather(self, piece: Record) -> None:
         self.pieces.append(join([piece]))  # a copy: the caller may use his array again
+        if len(self.pieces) >= MOST_PIECES:
+            self.pieces = [self.pieces[0], join(self.pieces[1:])]
         self.n_waiting += len(piece)
         self.n_gathered += int((~np.isnan(piece.X).all(axis=1)).sum())
 
-    def _look(self) -> None:
-        """Begin anew, from the best start for all that was gathered."""
+    def _look(self, can_wait: bool) -> None:
+        """Look for the best start for all that was gathered, and begin anew from there, now or when it is found."""
+        self.n_at_last_look = self.n_gathered
+        if not can_wait and self._search is not None:
+            self._search.cancel()  # it is about a family that is too small
+            self._search = None
+        self._wanted = (self.n_gathered, self.n_waiting)
+        self._go_on_looking(wait=not can_wait)
+
+    def _go_on_looking(self, *, wait: bool) -> None:
+        """Begin anew from a start that was found in the background; then the look that is wanted next, if any."""
+        while self._search is not None or self._wanted is not None:
+            if self._search is not None:
+                if not (wait or self._search.done()):
+                    return
+                start, self._search = self._search.result(), None
+                self._begin_anew(start, self._searched)
+                continue
+            assert self._wanted is not None
+            (n_gathered, n_rows), self._wanted = self._wanted, None
+            self.pieces = [join(self.pieces)]
+            rng = np.random.default_rng([self.seed, n_gathered])
+            sought = (self.n_components, self.transition, self.pieces[0][:n_rows], rng, self.prior)
+            assert self.family is not None
+            if wait:
+                self._begin_anew(find_start(self.family, *sought), n_rows)
+            else:
+                assert self.background is not None
+                self._search = self.background.submit(find_start, self.family, *sought)
+                self._searched = n_rows
+
+    def _begin_anew(self, start: HMM, n_rows: int) -> None:
+        """A new learner: it recalls the rows that the start was made from, and learns from those that came since."""
         data = join(self.pieces)
-        self.pieces = [data]
-        assert self.family is not None
-        rng = np.random.default_rng([self.seed, self.n_gathered])
-        start = find_start(self.family, self.n_components, self.transition, data, rng, self.prior)
         self.learner = Learner(start, prior=self.prior, **self.settings)
-        self.learner.recall(data)
+        self.learner.recall(data[:n_rows])
         self.learner.vector[N_SEEN] += self.n_before
         self.learner.frozen = self.frozen
-        self.n_at_last_look = self.n_gathered
+        since = data[n_rows:]
+        if len(since):
+            self.learner.take(since, np.empty((len(since), self.n_components)))
+            if self.has_ended:
+                self.learner.end_sequence()
+
+    def __getstate__(self) -> dict[str, Any]:
+        self._go_on_looking(wait=True)
+        return {**self.__dict__, "background": None}
 
 
 def join(pieces: list[Record]) -> Record:

@@ -16,11 +16,12 @@ from typing import Any
 import numpy as np
 
 from hmmstream import checkpoint
+from hmmstream.background import SecondProcess
 from hmmstream.batch import BatchHMM
 from hmmstream.cli import report
 from hmmstream.cli.work import SAVE_EVERY, Stop, Work, ahead, emission_of, read_all, reading_of, say, start_of, tables
 from hmmstream.io.parsing import InputError, Reading
-from hmmstream.io.reading import Chunk, Lines, Table
+from hmmstream.io.reading import Lines, Table
 from hmmstream.model import HMM
 from hmmstream.online import OnlineHMM
 
@@ -189,15 +190,17 @@ def watch(options: Namespace) -> int:
         work.inputs[key] = {**lines.place.as_dict(), "rows": lines.place.rows + n_before}
         work.save(reading)
 
-    with Stop() as stop, closing(lines.rows(position, patience)) as source:
+    with Stop() as stop, closing(SecondProcess()) as background, closing(lines.rows(position, patience)) as source:
+        work.hmm.search_in(background)
         try:
             while (found := stop.next(source)) is not None:
                 if found is not Lines.NOTHING:
-                    line = watched(work, lines, reading, *found)
+                    work.check_names(lines.source, lines.names)
+                    is_learned, log_density = work.teach_row(lines.source, reading, *found)
                     now = time.monotonic()
-                    if line and work.n_rows % rows == 0 and now - written_at >= thin_seconds:
+                    if is_learned and work.n_rows % rows == 0 and now - written_at >= thin_seconds:
                         written_at = now
-                        sys.stdout.write(line())
+                        sys.stdout.write(told(work, log_density))
                         sys.stdout.flush()
                 if work.is_due:
                     save()
@@ -213,28 +216,17 @@ def watch(options: Namespace) -> int:
     return stop.exit_code
 
 
-def watched(work: Work, lines: Lines, reading: Reading, row: list[float], number: int) -> Any:
-    """Learn from a row, and return a function that tells what was found as a line of JSON; None if it was left out."""
-    work.check_names(lines.source, lines.names)
-    X = np.array([row])
-    is_first = not work.n_rows
-    peek = None if is_first or np.isnan(X).all() else work.peek(X)
-    chunk = Chunk(X, {}, lambda at: f"line {number:,}")
-    if not work.teach(lines.source, chunk, reading):
-        return None
-
-    def line() -> str:
-        proba = work.hmm.filtered_proba_ if work.n_rows else np.full(work.hmm.n_components, 1 / work.hmm.n_components)
-        found = {
-            "row": work.n_rows,
-            "state": int(proba.argmax()),
-            "probabilities": proba.tolist(),
-            "surprise": None if peek is None else min(-peek.log_density, BEYOND_NUMBERS),
-            "forecast": work.forecast(),
-        }
-        return json.dumps(report.finite(found)) + "\n"
-
-    return line
+def told(work: Work, log_density: float | None) -> str:
+    """What was found, as a line of JSON."""
+    proba = work.hmm.filtered_proba_ if work.n_rows else np.full(work.hmm.n_components, 1.0 / work.hmm.n_components)
+    found = {
+        "row": work.n_rows,
+        "state": int(proba.argmax()),
+        "probabilities": proba.tolist(),
+        "surprise": None if log_density is None else min(-log_density, BEYOND_NUMBERS),
+        "forecast": work.forecast(),
+    }
+    return json.dumps(report.finite(found)) + "\n"
 
 
 # --- batch ----------------------------------------------------------------------------------------------------------

@@ -290,30 +290,38 @@ class Work:
                 self.hmm.check(X)
                 break
             except RefusedError as error:
-                column = self.names[error.column] if self.names else str(error.column + 1)
-                where = f"{source}, {chunk.line(rows[error.row])}, column {column}"
-                what = f"{error.value:g}: {error.reason}"
-                advice = f"If it stands for a missing value, say --missing {error.value:g}"
-                reading.skip_bad_row(
-                    InputError(f"{where}: the value is {what} {advice}; to leave such rows out, --skip-bad-rows N.")
-                )
+                reading.skip_bad_row(self._refusal(source, chunk.line(rows[error.row]), error))
                 X, rows = np.delete(X, error.row, axis=0), np.delete(rows, error.row)
             except ValueError as error:
                 raise InputError(f"{source}, at or after {chunk.line(int(rows[0]))}: {error}") from None
         return X
 
-    def peek(self, X: FloatArray) -> Any:
-        """What a row would be found to be; None if it is refused."""
+    def teach_row(self, source: str, reading: Reading, row: list[float], number: int) -> tuple[bool, float | None]:
+        """Learn from a row. Whether it was not left out, and the logarithm of its predictive density if it has one."""
+        X = np.array([row])
         try:
-            return self.hmm.peek(X[0])
-        except ValueError:
-            return None
+            is_foreseen = self.n_rows and not np.isnan(X).all()
+            log_density = self.hmm.peek(X[0]).log_density if is_foreseen else None
+            self.hmm.partial_fit(X)
+            return True, log_density
+        except RefusedError as error:
+            reading.skip_bad_row(self._refusal(source, f"line {number:,}", error))
+        except ValueError as error:
+            raise InputError(f"{source}, line {number:,}: {error}") from None
+        return False, None
+
+    def _refusal(self, source: str, line: str, error: RefusedError) -> InputError:
+        column = self.names[error.column] if self.names else str(error.column + 1)
+        what = f"the value is {error.value:g}: {error.reason}"
+        advice = f"If it stands for a missing value, say --missing {error.value:g}"
+        where = f"{source}, {line}, column {column}"
+        return InputError(f"{where}: {what} {advice}; to leave such rows out, --skip-bad-rows N.")
 
     def forecast(self) -> dict[str, Any] | None:
         """What is expected of the next row."""
         if not self.n_rows:
             return None
-        ahead = self.hmm.last_model_.forecast(1, self.hmm.filtered_proba_)
+        ahead = self.hmm.expect()
         return {"mean": ahead.mean[0].tolist(), "sd": np.sqrt(ahead.variance[0]).tolist()}
 
     def name_columns(self) -> None:
