@@ -22,7 +22,7 @@ import numpy as np
 
 from hmmstream.arrays import known_states, row_weights
 from hmmstream.averaging import Polyak, StatisticAverage
-from hmmstream.emissions import FAMILIES, AutoRegressive, Emission, Independent, LinearRegression
+from hmmstream.emissions import FAMILIES, AutoRegressive, Emission, Independent, LinearRegression, Poisson
 from hmmstream.journal import Journal
 from hmmstream.learner import Learner
 from hmmstream.model import HMM
@@ -350,20 +350,24 @@ class Builder:
         """A search for a start, with what it has gathered."""
         own = {name: self.build(described[name]) for name in (*SELF_START, "family", "sized", "learner")}
         settings = {name: self.build(value) for name, value in described["settings"].items()}
-        start = (own["emission"], own["n_components"], own["transition"], own["seed"], own["prior"])
-        search = SelfStart(*start, **settings)
+        kinds = {"emission": str | Emission, "n_components": int, "transition": Transition, "seed": int, "prior": Prior}
+        for name, kind in kinds.items():
+            if not isinstance(own[name], kind) or (kind is int and own[name] < 0):
+                raise ValueError(f"{name} is {own[name]!r}")
+        search = SelfStart(*(own[name] for name in kinds), **settings)
         search.family, search.sized, search.learner = own["family"], own["sized"], own["learner"]
+        Learner(HMM([1.0], [[1.0]], Poisson([1.0])), **settings)  # which checks them
         search.n_before, search.n_at_last_look = (_count(own[name]) for name in COUNTS)
         search.frozen, search.has_ended = bool(own["frozen"]), bool(own["has_ended"])
         if search.sized is not None:
-            d, m = search.sized.n_features, search.sized.n_components
+            d, m = search.sized.n_features, search.n_components
             for piece in described["gathered"]:
                 X, n = piece["X"], len(piece["X"])
                 is_start = _checked(piece["is_start"], (n,), "starts of sequences", dtype="bool")
                 states = known_states(piece["states"], n, m)
                 search._gather(Record(_checked(X, (n, d), "rows"), is_start, states, row_weights(piece["weights"], n)))
             search.last_rows = _checked(own["last_rows"], (min(len(own["last_rows"]), 1), d), "last row")
-            for emission in (search.family, search.learner and search.learner.start.emission):
+            for emission in (search.sized, search.family, search.learner and search.learner.start.emission):
                 if emission and emission.has_values and (emission.n_features, emission.n_components) != (d, m):
                     raise ValueError("its parts do not fit together")
         return search

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from hmmstream.arrays import FloatArray, IntArray
+from hmmstream.arrays import FloatArray, IntArray, is_integer
 from hmmstream.model import HMM
 
 FIRST_NOTE = 32  # rows after which parameters are noted first
@@ -95,9 +95,14 @@ class Journal:
 
     def check(self) -> None:
         """Refuse notes that do not fit together."""
-        n_notes, n_recent = len(self.n), len(self.recent)
-        fits = self.n.dtype == np.int64 and all(len(value) == n_notes for value in self.values.values())
-        fits = fits and self.recent.ndim == self.recent_proba.ndim == self.sample.ndim == 2
-        fits = fits and len(self.recent_proba) == n_recent and self.stride >= 1 and self.n_rows >= 0
-        if not fits or not all(np.diff(self.n) > 0):
+        tables = (self.sample, self.recent, self.recent_proba)
+        arrays = (self.n, *tables, *self.values.values())
+        if not all(isinstance(array, np.ndarray) for array in arrays):
+            raise ValueError("its journal is not one")
+        fits = all(table.ndim == 2 and table.dtype == np.float64 for table in tables)
+        fits = fits and len(self.recent) == len(self.recent_proba) and self.sample.shape[1] == self.recent.shape[1]
+        fits = fits and self.n.dtype == np.int64 and bool(np.all(np.diff(self.n) > 0))
+        fits = fits and all(len(value) == len(self.n) and value.dtype == np.float64 for value in self.values.values())
+        counts = (self.stride, self.n_rows + 1)
+        if not fits or not all(is_integer(count) and 1 <= count < 2**53 for count in counts):
             raise ValueError("its journal is not one")

@@ -402,6 +402,8 @@ class OnlineHMM(HMMEstimator):
         if not isinstance(learner, Learner | SelfStart | None) or not isinstance(journal, Journal):
             raise ValueError("it has learned nothing that is known here")
         journal.check()
+        if isinstance(learner, SelfStart) and learner.n_components != self.n_components:
+            raise ValueError("it has another number of states")
         if self.__sklearn_is_fitted__():
             start = self._fitted().start
             self._check_features(start.emission)

@@ -233,19 +233,20 @@ class SelfStart:
         """The row up to which rows are learned from without a further look, whether one is due then and can wait."""
         if self._holds_enough and self.learner is not None:
             return len(data), False, True
-        n_seen = np.cumsum(~np.isnan(data.X[row:]).all(axis=1))
+        stop = min(row + MISSING_FACTOR * self.capacity, len(data))  # further than this nothing is gathered
+        n_seen = np.cumsum(~np.isnan(data.X[row:stop]).all(axis=1))
         n_due = min(2 * self.n_at_last_look, self.capacity) - self.n_gathered
         end = row + int(np.searchsorted(n_seen, max(n_due, 1))) + 1
         can_wait = self.background is not None and self.learner is not None
         if self.learner is not None:
             if self.frozen:
-                return min(row + self.capacity, len(data)), False, can_wait
+                return stop, False, can_wait
             emission = self.learner.start.emission
             refused = rows.check(emission, data.X[row:end])  # by the family of the last look: it has to grow
             if refused != rows.ACCEPTED:
                 end = row + refused // emission.n_features + 1
                 can_wait = False
-        return min(end, len(data)), end <= len(data), can_wait
+        return min(end, stop), end <= stop, can_wait
 
     def _gather(self, piece: Record) -> None:
         self.pieces.append(join([piece]))  # a copy: the caller may use his array again

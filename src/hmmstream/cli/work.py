@@ -30,7 +30,7 @@ EMISSION_CLASSES: dict[str, Any] = {
     "linear_regression": LinearRegression,
 }
 SAVE_EVERY = ("seconds", 10.0)
-READ_AHEAD = 8  # chunks
+READ_AHEAD = 4  # chunks
 
 
 def say(options: Namespace, text: str) -> None:
