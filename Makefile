@@ -4,8 +4,17 @@ BIN := .venv/bin
 
 .PHONY: demo test bench format clean
 
+# Shows a command, and runs it
+shown = @echo; echo '$$ $(1)'; PATH="$(abspath $(BIN)):$$PATH" sh -c '$(1)'
+
 demo: .venv/core
-	@$(BIN)/python examples/demo.py
+	@mkdir -p demo && rm -f demo/channel.hmm
+	@echo "An ion channel that is closed, half open or open, in noise; simulated, then learned in one pass"
+	$(call shown,hmmstream sample ion-channel --rows 500000 --output demo/channel.csv)
+	$(call shown,hmmstream learn demo/channel.csv --states 3 --checkpoint demo/channel.hmm --plot demo/channel.png)
+	@echo; echo "More of the same, live: what is the channel doing, how surprising was that, what comes next?"
+	$(call shown,hmmstream sample ion-channel --rows 1000 --seed 7 | hmmstream watch - --init demo/channel.hmm --every 250)
+	@echo; echo "The picture is demo/channel.png; docs/command-line.md tells more"
 
 test: .venv/test
 	$(BIN)/ruff check .
@@ -37,4 +46,4 @@ format: .venv/test
 	@touch $@
 
 clean:
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv demo .mypy_cache .ruff_cache .pytest_cache

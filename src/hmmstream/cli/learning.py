@@ -7,9 +7,10 @@ import math
 import os
 import signal
 import sys
+import threading
 import time
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
 
@@ -25,6 +26,8 @@ from hmmstream.io.reading import Lines, Table
 from hmmstream.model import HMM
 from hmmstream.online import OnlineHMM
 
+PATIENCE_SECONDS = 3.0
+COMPILING = "compiling: the first use of a family takes some seconds, later ones do not"
 BEYOND_NUMBERS = 1e308  # surprise at what was impossible
 SHORTEST = 8  # rows that a comparison needs
 
@@ -33,13 +36,17 @@ def learn(options: Namespace) -> int:
     """One pass over files or a pipe."""
     work = Work(options, options.every)
     reading = reading_of(options, work.names)
+    patience = threading.Timer(PATIENCE_SECONDS, say, (options, COMPILING))
+    patience.daemon = True
+    patience.start()
     began, n_before = time.perf_counter(), work.n_rows
     with Stop() as stop:
         for path, table in zip(options.files, tables(options, reading), strict=True):
             work.check_names(table.source, table.names)
-            learn_table(options, work, reading, path, table, stop)
+            learn_table(options, work, reading, path, table, stop, patience.cancel)
             if stop.signal is not None:
                 break
+        patience.cancel()
         seconds = time.perf_counter() - began
         if not work.n_rows:
             raise InputError("there are no rows to learn from")
@@ -58,8 +65,16 @@ def say_stopped(work: Work) -> None:
     print(f"hmmstream: stopped after {work.n_rows:,} rows, {saved}", file=sys.stderr)
 
 
-def learn_table(options: Namespace, work: Work, reading: Reading, path: str, table: Table, stop: Stop) -> None:
-    """Learn from what is new in one table."""
+def learn_table(
+    options: Namespace,
+    work: Work,
+    reading: Reading,
+    path: str,
+    table: Table,
+    stop: Stop,
+    begun: Callable[[], None],
+) -> None:
+    """Learn from what is new in one table; ``begun`` is called after the first chunk."""
     position = work.inputs.get(work.key(path))
     is_pipe = not getattr(table, "is_seekable", True)
     if is_pipe and position is not None:
@@ -77,6 +92,7 @@ def learn_table(options: Namespace, work: Work, reading: Reading, path: str, tab
         source = chunks if is_pipe else ahead(chunks)
         while (chunk := stop.next(source)) is not None:
             work.teach(table.source, chunk, reading)
+            begun()
             work.inputs[work.key(path)] = {**chunk.after, "rows": chunk.after["rows"] + n_before}
             if work.is_due:
                 work.save(reading)
