@@ -13,7 +13,7 @@ demo: .venv/core
 	$(call shown,hmmstream sample ion-channel --rows 500000 --output demo/channel.csv)
 	$(call shown,hmmstream learn demo/channel.csv --states 3 --checkpoint demo/channel.hmm --plot demo/channel.png)
 	@echo; echo "More of the same, live: what is the channel doing, how surprising was that, what comes next?"
-	$(call shown,hmmstream sample ion-channel --rows 1000 --seed 7 | hmmstream watch - --init demo/channel.hmm --every 250)
+	$(call shown,hmmstream sample ion-channel --rows 1000 --seed 7 | hmmstream watch - --checkpoint demo/channel.hmm --every 250)
 	@echo; echo "The picture is demo/channel.png; docs/command-line.md tells more"
 
 test: .venv/test

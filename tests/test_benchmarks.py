@@ -6,9 +6,12 @@ all.
 
 import shutil
 
+import numpy as np
 import pytest
 
-from benchmarks import batch, speed, starts
+import hmmstream
+from benchmarks import batch, speed, starts, throughput, watch
+from hmmstream import HMM, Gaussian
 
 
 @pytest.mark.skipif(shutil.which("cc") is None and shutil.which("gcc") is None, reason="needs a C compiler")
@@ -37,3 +40,17 @@ def test_a_batch_iteration_takes_much_less_time_than_one_of_hmmlearn(m):
 
 def test_a_larger_n_min_loses_fewer_runs():
     assert starts.share_lost("full", n_min=500, runs=6, n=10_000) < starts.share_lost("full", 20, runs=6, n=10_000)
+
+
+def test_learning_from_a_file_takes_at_most_twice_the_time_of_parsing_and_learning(tmp_path):
+    throughput.write_stream(tmp_path / "stream.csv", 300_000)
+    found = throughput.throughput(tmp_path / "stream.csv", turns=2)
+    assert found["command"] < 2.0 * (found["parse"] + found["engine"])
+
+
+def test_a_live_line_is_answered_within_a_millisecond(tmp_path):
+    """Half of them, in the best of six half seconds; on an idle machine it is 99 in 100 (``python -m benchmarks.watch``)."""
+    start = HMM([0.5, 0.5], [[0.7, 0.3], [0.5, 0.5]], Gaussian("tied", means=[-0.5, 0.5], covars=2.0))
+    hmmstream.save(start, tmp_path / "start.hmm")
+    taken = watch.latencies(1000.0, 3001, ["--init", str(tmp_path / "start.hmm")])
+    assert min(np.median(part) for part in np.split(taken, 6)) < 1e-3

@@ -1,11 +1,16 @@
 """Every Python example in the documentation runs, and what it names exists."""
 
+import os
 import re
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 import hmmstream
+from hmmstream.cli import main
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -23,6 +28,30 @@ def test_the_examples_of_a_page_run_in_order(page):
     namespace = {"__name__": "example"}
     for block in blocks(page):
         exec(compile(block, str(page), "exec"), namespace)
+
+
+def commands(page):
+    """Lines of the shell."""
+    blocks = re.findall(r"```console\n(.*?)```", page.read_text(), flags=re.DOTALL)
+    return [line[2:] for block in blocks for line in block.splitlines() if line.startswith("$ ")]
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if commands(page)], ids=lambda page: page.name)
+def test_the_commands_of_a_page_run_in_order(page, tmp_path, monkeypatch, capfd):
+    """Those of the command alone in this process, which saves the time of imports; others by the shell."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    for command in commands(page):
+        words = shlex.split(command, comments=True)
+        if words[0] == "hmmstream" and "|" not in words and "--version" not in words:
+            assert main(words[1:]) == 0, command
+        else:
+            subprocess.run(["bash", "-o", "pipefail", "-c", command], check=True)
+    out, err = capfd.readouterr()
+    assert "Traceback" not in out + err
+    pictures = [path for path in tmp_path.iterdir() if path.suffix == ".png"]
+    assert pictures
+    assert all(path.stat().st_size > 20_000 for path in pictures)
 
 
 def test_the_readme_shows_a_model_close_to_the_truth(capsys):
