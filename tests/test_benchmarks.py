@@ -49,7 +49,7 @@ def test_learning_from_a_file_takes_at_most_twice_the_time_of_parsing_and_learni
 
 
 def test_a_live_line_is_answered_within_a_millisecond(tmp_path):
-    """Half of them, in the best of six half seconds; on an idle machine it is 99 in 100 (``python -m benchmarks.watch``)."""
+    """Half of them, in the best of six half seconds; on an idle machine 99 in 100 are (``benchmarks.watch``)."""
     start = HMM([0.5, 0.5], [[0.7, 0.3], [0.5, 0.5]], Gaussian("tied", means=[-0.5, 0.5], covars=2.0))
     hmmstream.save(start, tmp_path / "start.hmm")
     taken = watch.latencies(1000.0, 3001, ["--init", str(tmp_path / "start.hmm")])
