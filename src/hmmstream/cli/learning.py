@@ -36,6 +36,9 @@ def learn(options: Namespace) -> int:
     """One pass over files or a pipe."""
     work = Work(options, options.every)
     reading = reading_of(options, work.names)
+    for path in options.files:
+        if [work.key(other) for other in options.files].count(work.key(path)) > 1:
+            raise InputError(f"{path} is given twice: one pass reads it once")
     patience = threading.Timer(PATIENCE_SECONDS, say, (options, COMPILING))
     patience.daemon = True
     patience.start()
@@ -48,13 +51,13 @@ def learn(options: Namespace) -> int:
                 break
         patience.cancel()
         seconds = time.perf_counter() - began
-        if not work.n_rows:
+        if not work.n_rows and stop.signal is None:
             raise InputError("there are no rows to learn from")
         work.save(reading)
     work.name_columns()
     if stop.signal is not None:
         say_stopped(work)
-    if stop.signal != signal.SIGTERM:
+    if stop.signal != signal.SIGTERM and work.n_rows:
         tell_online(options, work, reading, work.n_rows - n_before, seconds)
     return stop.exit_code
 
@@ -80,10 +83,8 @@ def learn_table(
     if is_pipe and position is not None:
         say(options, f"{work.path} has accounted for {position['rows']:,} rows of this pipe: what comes now is new")
     elif position is not None:
-        say(
-            options,
-            f"{work.path} goes on after {work.n_rows:,} rows: skips {position['rows']:,} rows of {table.source}",
-        )
+        skipped = f"skips {position['rows']:,} rows of {table.source}"
+        say(options, f"{work.path} goes on after {work.n_rows:,} rows: {skipped}")
     elif options.separate and work.n_rows:
         work.hmm.end_sequence()
     n_before = position["rows"] if is_pipe and position is not None else 0

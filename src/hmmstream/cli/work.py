@@ -9,6 +9,7 @@ import threading
 import time
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from queue import Full, Queue
 from types import FrameType
 from typing import Any
@@ -222,7 +223,6 @@ class Work:
         self.inputs: dict[str, Any] = {}
         self.bad_rows = 0
         self.hmm = self._resumed(options) if self.path and os.path.exists(self.path) else self._new(options)
-        self.is_resumed = self.n_rows > 0
         self.mark_saved()
 
     def _new(self, options: Namespace) -> OnlineHMM:
@@ -299,9 +299,11 @@ class Work:
     def teach_row(self, source: str, reading: Reading, row: list[float], number: int) -> tuple[bool, float | None]:
         """Learn from a row. Whether it was not left out, and the logarithm of its predictive density if it has one."""
         X = np.array([row])
+        log_density = None
+        if self.n_rows and not np.isnan(X).all():
+            with suppress(RefusedError):  # a symbol not seen before, perhaps, of a family that grows
+                log_density = self.hmm.peek(X[0]).log_density
         try:
-            is_foreseen = self.n_rows and not np.isnan(X).all()
-            log_density = self.hmm.peek(X[0]).log_density if is_foreseen else None
             self.hmm.partial_fit(X)
             return True, log_density
         except RefusedError as error:
