@@ -34,6 +34,7 @@ from hmmstream import (
     emissions,
 )
 from hmmstream.checkpoint import Builder, ModelFileError, describe, encode, load_with_notes, pack, put_back, take_out
+from hmmstream.io.whole import remove_drafts
 
 WORLD = HMM([0.5, 0.5], [[0.95, 0.05], [0.3, 0.7]], Gaussian("tied", means=[0.0, 1.0], covars=0.5))
 
@@ -213,10 +214,10 @@ def test_a_file_is_replaced_at_once_and_nothing_else_is_left(tmp_path):
 
 def test_what_a_killed_process_left_behind_is_removed(tmp_path):
     path = tmp_path / "model.hmm"
-    (tmp_path / ".model.hmm.123.tmp").write_bytes(b"half")
-    (tmp_path / ".other.hmm.123.tmp").write_bytes(b"half")
-    checkpoint.remove_drafts(path)
-    assert os.listdir(tmp_path) == [".other.hmm.123.tmp"]
+    for name in (".model.hmm.99999999.tmp", f".model.hmm.{os.getpid()}.tmp", ".other.hmm.99999999.tmp"):
+        (tmp_path / name).write_bytes(b"half")
+    remove_drafts(path)
+    assert sorted(os.listdir(tmp_path)) == sorted([f".model.hmm.{os.getpid()}.tmp", ".other.hmm.99999999.tmp"])
 
 
 def test_other_tools_can_read_the_arrays(tmp_path):

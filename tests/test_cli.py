@@ -18,7 +18,7 @@ from hmmstream import HMM, BatchHMM, Gaussian, OnlineHMM
 from hmmstream.checkpoint import load_with_notes
 from hmmstream.cli import main
 from hmmstream.cli.options import EMISSIONS
-from hmmstream.cli.work import EMISSION_CLASSES, emission_of
+from hmmstream.cli.work import EMISSION_CLASSES, Work, emission_of
 from hmmstream.examples import EXAMPLES
 
 ROOT = Path(__file__).parent.parent
@@ -120,7 +120,14 @@ def test_wrong_options_take_one_line(arguments, capsys):
         (["learn", "data.csv", "--checkpoint", "no/where.hmm"], "cannot be written"),
         (["learn", "data.csv", "--checkpoint", "data.csv"], "data.csv is not a model file"),
         (["learn", "data.csv", "--checkpoint", "start.hmm"], "does not learn: use it with --init"),
-        (["learn", "data.csv", *START, "--states", "3"], "n_components is 3, but init has 2"),
+        (["learn", "data.csv", *START, "--states", "3"], "start.hmm has 2 states, not 3"),
+        (["learn", "data.csv", "data.csv"], "data.csv is given twice"),
+        (["learn", "data.csv", "--checkpoint", "."], "is a folder"),
+        (["learn", "data.csv", "--json", "no/where.json"], "no/where.json cannot be written"),
+        (["learn", "data.csv", "--plot", "picture.bmp"], "ends in .png"),
+        (["fit", "data.csv", "-o", "no/where.hmm"], "no/where.hmm cannot be written"),
+        (["watch", "start.hmm"], "line 1"),
+        (["sample", "paper", "--rate", "inf"], "--rate"),
         (["watch", "data.csv", "--freeze"], "--freeze needs a model"),
         (["fit", "data.csv", "--emission", "bernoulli"], "Bernoulli expects"),
         (["decode", "absent.hmm", "data.csv"], "there is no file absent.hmm"),
@@ -292,6 +299,10 @@ def test_states_are_told_as_the_model_tells_them(stream, monkeypatch, capsys):
     score = json.loads(Path("score.csv").read_text())
     assert np.isclose(score["log_likelihood"], model.log_likelihood(stream), rtol=1e-12)
     assert np.isclose(score["bic"], model.bic(stream), rtol=1e-12)
+    run("fit", "data.csv", *START, "--iterations", 3, "-o", "fit.hmm", "--json", "fit.json", "-q")
+    run("score", "fit.hmm", "data.csv", "-o", "score.json")
+    fitted, scored = (json.loads(Path(name).read_text()) for name in ("fit.json", "score.json"))
+    assert np.isclose(fitted["bic"], scored["bic"], rtol=1e-9)
     capsys.readouterr()
     run("forecast", "paper.hmm", "data.csv", "--horizon", 3, "-o", "forecast.csv")
     ahead = model.forecast(3, model.filter(stream)[-1])
@@ -361,7 +372,7 @@ def test_watch_tells_what_the_estimator_finds(stream, capsys):
         hmm.learn_one(x)
         assert line["probabilities"] == hmm.filtered_proba_.tolist() == peek.filtered_proba.tolist()
         assert line["state"] == hmm.filtered_proba_.argmax()
-        assert line["surprise"] == (None if line["row"] == 1 else -peek.log_density)
+        assert line["surprise"] == -peek.log_density
         ahead = hmm.last_model_.forecast(1, hmm.filtered_proba_)
         assert line["forecast"] == {"mean": ahead.mean[0].tolist(), "sd": np.sqrt(ahead.variance[0]).tolist()}
     assert "accounted for 3,000 rows" in err
@@ -388,6 +399,104 @@ def test_watch_goes_on_thins_and_leaves_bad_lines_out(stream, capsys):
     Path("live.csv").write_text("".join([*lines, "oops\n"]))
     run("watch", "live.csv", "--checkpoint", "m.hmm", code=2)
     assert Path("m.hmm").read_bytes() == before
+
+
+def test_a_family_that_grows_is_watched(capsys):
+    Path("symbols.csv").write_text("s\n" + "0\n1\n0\n1\n" * 4 + "2\n")
+    run("watch", "symbols.csv", "--emission", "categorical", "--every", 17)
+    assert json.loads(capsys.readouterr().out)["surprise"] is None
+
+
+def test_a_signal_in_the_middle_of_a_row_loses_none(monkeypatch, stream):
+    from hmmstream.io.parsing import LineParser
+
+    parse = LineParser.row
+
+    def interrupted(self, line, number):
+        if number == 1000:
+            signal.raise_signal(signal.SIGTERM)
+        return parse(self, line, number)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LineParser, "row", interrupted)
+        run("watch", "data.csv", *START, "--checkpoint", "m.hmm", "-q", code=143)
+    run("watch", "data.csv", "--checkpoint", "m.hmm", "-q")
+    learned = OnlineHMM(init=hmmstream.load("start.hmm")).partial_fit(stream)
+    assert hmmstream.load("m.hmm")._learner.vector.tobytes() == learned._learner.vector.tobytes()
+
+
+def test_bad_rows_are_counted_once_however_often_learning_is_resumed(monkeypatch):
+    monkeypatch.setattr("hmmstream.io.reading.BLOCK_BYTES", 300)
+    lines = Path("data.csv").read_text().splitlines(keepends=True)[:401]
+    for at in range(30, 400, 20):
+        lines[at : at + 1] = [lines[at], "oops\n" if at % 40 else "inf\n"]
+    Path("bad.csv").write_text("".join(lines))
+    teach = Work.teach
+    n_taught = 0
+
+    def stopped(self, source, chunk):
+        nonlocal n_taught
+        teach(self, source, chunk)
+        n_taught += 1
+        if n_taught % 7 == 0:
+            signal.raise_signal(signal.SIGTERM)
+
+    command = ["learn", "bad.csv", *START, "--checkpoint", "m.hmm", "-q", "--skip-bad-rows"]
+    with monkeypatch.context() as patch:
+        patch.setattr(Work, "teach", stopped)
+        while main([*command, "19"]) == 143:
+            pass
+    assert load_with_notes("m.hmm")[1]["bad_rows"] == 19
+    os.remove("m.hmm")
+    with monkeypatch.context() as patch:
+        patch.setattr(Work, "teach", stopped)
+        codes = []
+        while not codes or codes[-1] == 143:
+            codes.append(main([*command, "18"]))
+    assert codes[-1] == 2
+
+
+def test_many_refused_rows_take_little_time():
+    Path("inf.csv").write_text("y\n" + "0.5\n1e999\n" * 20_000)
+    began = time.monotonic()
+    run("learn", "inf.csv", *START, "-q", "--skip-bad-rows", 20_000)
+    assert time.monotonic() - began < 20.0  # it was minutes when each looked at all the others
+
+
+def test_a_model_that_was_frozen_learns_again():
+    run("learn", "data.csv", *START, "--checkpoint", "m.hmm", "-q")
+    Path("more.csv").write_text("y\n" + "0.1\n" * 50)
+    run("watch", "more.csv", "--checkpoint", "m.hmm", "--freeze", "-q")
+    Path("other.csv").write_text("y\n" + "0.2\n" * 50)
+    before = hmmstream.load("m.hmm").last_model_
+    run("learn", "other.csv", "--checkpoint", "m.hmm", "-q")
+    assert repr(hmmstream.load("m.hmm").last_model_) != repr(before)
+
+
+def test_pipes_are_written_to_and_not_replaced():
+    os.mkfifo("pipe")
+    reader = subprocess.Popen(["cat", "pipe"], stdout=subprocess.PIPE, text=True)
+    run("info", "start.hmm", "--json", "pipe", "-q")
+    out, _ = reader.communicate(timeout=20)
+    assert json.loads(out)["n_states"] == 2
+    assert not os.path.isfile("pipe")
+
+
+def test_results_are_not_written_over_their_input_before_it_is_read():
+    run("filter", "start.hmm", "data.csv", "-o", "data.csv")
+    assert len(Path("data.csv").read_text().splitlines()) == 3001
+    Path("empty.csv").write_text("y\n")
+    run("filter", "start.hmm", "empty.csv", "-o", "data.csv", code=2)
+    assert len(Path("data.csv").read_text().splitlines()) == 3001
+
+
+def test_a_pipe_that_brings_nothing_can_be_left():
+    learn = process("learn", "-", *START, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    time.sleep(4.0)
+    learn.send_signal(signal.SIGTERM)
+    _, err = learn.communicate(timeout=30)
+    assert learn.returncode in (143, -15)  # the second if it was still being imported
+    assert "Traceback" not in err
 
 
 def test_a_frozen_model_is_followed_and_not_changed(stream, capsys):

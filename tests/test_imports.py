@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).parent.parent / "src" / "hmmstream"
 # without a circle. Kernels know of families only what they share: the contract.
 LAYERS = [
     ["arrays", "background"],
-    ["compilable", "record"],
+    ["compilable", "record", "io"],
     ["emissions", "transitions", "schedule", "averaging"],
     ["recursions"],
     ["inference"],
@@ -20,7 +20,7 @@ LAYERS = [
     ["model"],
     ["priors"],
     ["plotting"],
-    ["io", "examples"],
+    ["examples"],
     ["em", "learner"],
     ["starts"],
     ["selfstart", "journal"],
@@ -31,7 +31,7 @@ LAYERS = [
     ["__main__"],
 ]
 # Folders whose files come one after the other
-FOLDERS = {"io": ["parsing", "reading", "writing"], "cli": ["options", "report", "work", "learning", "using"]}
+FOLDERS = {"io": ["whole", "parsing", "reading", "writing"], "cli": ["options", "report", "work", "learning", "using"]}
 # What neighbours in other folders may import
 SHARED = {"base", "gaussian", "linear_regression", "special", "bridge", "state", "vectors", "rows", "online"}
 LEVEL = {name: level for level, layer in enumerate(LAYERS) for name in layer}

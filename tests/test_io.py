@@ -13,7 +13,7 @@ from pyarrow import feather, parquet
 
 from hmmstream.io import reading as io
 from hmmstream.io.parsing import InputError, Reading
-from hmmstream.io.reading import Lines, open_table
+from hmmstream.io.reading import open_lines, open_table
 from hmmstream.io.writing import Writer
 
 X = np.array([[1.5, -2.0], [math.nan, 3.0], [1e-300, 4.25], [12345678.9, math.nan]])
@@ -83,6 +83,7 @@ def test_packed_text_is_unpacked_whatever_its_name(tmp_path):
         ("1\n2\n", {}, [[1], [2]]),
         ("y\n1\n\n2\n\n", {}, [[1], [2]]),
         ("\ufeffy\r\n1\r\n2\r\n", {}, [[1], [2]]),
+        ("\ufeff1\n2\n", {}, [[1], [2]]),
         ("y\n1\n2", {}, [[1], [2]]),
         ("1,2\n3,4\n", {}, [[1, 2], [3, 4]]),
         ("1,2\n3,4\n", {"columns": ["2"]}, [[2], [4]]),
@@ -108,7 +109,7 @@ def test_text_as_people_write_it(text, settings, expected, tmp_path):
     expected = np.array(expected, dtype=float)
     assert same(np.concatenate([c.X for c in open_table(str(path), Reading(**settings)).chunks()]), expected)
     reading = Reading(**settings)
-    live = [row for row, _ in Lines(str(path), reading).rows(None, lambda: None)]
+    live = [row for row, _ in open_lines(str(path), reading).rows()]
     assert same(np.array(live), expected)
     assert reading.bad_rows == settings.get("bad_rows_allowed", 0)
 
@@ -195,6 +196,63 @@ def test_a_file_that_has_changed_is_not_gone_on_with(tmp_path):
             rows_of(path, position=after)
 
 
+def test_a_line_that_was_not_complete_is_not_gone_on_with(tmp_path):
+    path = tmp_path / "data.csv"
+    path.write_text("y\n1\n2\n3")
+    after = list(open_table(str(path), Reading()).chunks())[-1].after
+    assert rows_of(path, position=after) is None
+    path.write_text("y\n1\n2\n3\n4\n")
+    assert same(rows_of(path, position=after), np.array([[4.0]]))
+    path.write_text("y\n1\n2\n35.5\n4\n")
+    with pytest.raises(InputError, match="was not complete"):
+        rows_of(path, position=after)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "feather", "npy"])
+def test_a_table_that_was_replaced_is_noticed(kind, tmp_path):
+    path = tmp_path / f"data.{kind}"
+
+    def write(values):
+        with Writer(str(path)) as writer:
+            writer.write({"y": np.array(values)})
+
+    write([1.0, 2.0, 3.0])
+    after = list(open_table(str(path), Reading()).chunks())[-1].after
+    assert rows_of(path, position=after) is None
+    write([1.0, 2.0, 3.0, 4.0])
+    assert same(rows_of(path, position=after), np.array([[4.0]]))
+    for other in ([1.0, 2.0, 7.0, 4.0], [1.0, 2.0], [1.0, 2.0, 7.0]):
+        write(other)
+        with pytest.raises(InputError, match="not the file whose first 3 rows"):
+            rows_of(path, position=after)
+
+
+def test_both_ways_of_parsing_see_the_same_lines(tmp_path):
+    """pyarrow takes a carriage return for the end of a line, and two objects on a line for two rows."""
+    for text in ("y\n1\r2\n3\n", '{"y": 1}\n{"y": 1}{"y": 2}\n{"y": 3}\n'):
+        path = tmp_path / "data"
+        path.write_bytes(text.encode())
+        reading = Reading(bad_rows_allowed=1)
+        blocks = np.concatenate([chunk.X for chunk in open_table(str(path), reading).chunks()])
+        assert same(blocks, np.array([row for row, _ in open_lines(str(path), Reading(bad_rows_allowed=1)).rows()]))
+        assert reading.bad_rows == 1
+
+
+def test_an_older_file_stays_until_the_new_one_is_complete(tmp_path):
+    path = tmp_path / "out.csv"
+    path.write_text("old")
+
+    def fail():
+        with Writer(str(path)) as writer:
+            writer.write({"y": np.zeros(3)})
+            raise InputError("broken off")
+
+    with pytest.raises(InputError, match="broken off"):
+        fail()
+    assert path.read_text() == "old"
+    assert [file.name for file in tmp_path.iterdir()] == ["out.csv"]
+
+
 def test_memory_does_not_grow_with_the_file(tmp_path):
     """The largest chunk of a file of 30 MB is a few blocks large."""
     path = tmp_path / "data.csv"
@@ -215,13 +273,10 @@ def test_no_bytes_break_the_readers(content, kind):
             blocks = rows_of(file.name, format=kind, bad_rows_allowed=1000)
         except InputError:
             return
-        lines = [
-            row for row, _ in Lines(file.name, Reading(format=kind, bad_rows_allowed=1000)).rows(None, lambda: None)
-        ]
-        if blocks is None or not len(blocks):
-            assert not lines
-        elif not content.startswith(b"\xef\xbb\xbf"):
-            assert same(blocks, np.array(lines))
+        lines = [row for row, _ in open_lines(file.name, Reading(format=kind, bad_rows_allowed=1000)).rows()]
+        assert same(
+            np.empty((0, 1)) if blocks is None else blocks, np.array(lines).reshape(len(lines), -1 if lines else 1)
+        )
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.ndjson", "a.parquet", "a.feather", "a.csv.gz", "a.csv.zst"])

@@ -149,9 +149,9 @@ def test_a_helper_with_another_number_of_arguments_is_refused_with_the_reason():
         def log_power(self, theta, y):
             return 0.0
 
-    Learner(chain(Erlang([1.0, 2.0])))
+    Learner(chain(Erlang([1.0, 2.0]))).learn_one(1.0)
     with pytest.raises(TypeError, match="give this one another name"):
-        Learner(chain(Other([1.0, 2.0])))
+        Learner(chain(Other([1.0, 2.0]))).learn_one(1.0)
 
 
 def test_the_methods_run_as_plain_python_too():

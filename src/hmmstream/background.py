@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from typing import IO, Any, TypeVar
 
 T = TypeVar("T")
@@ -23,6 +24,7 @@ class SecondProcess:
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1)
         self._process: subprocess.Popen[bytes] | None = None
+        self._is_closed = False
 
     def submit(self, function: Callable[..., T], *arguments: Any) -> Future[T]:
         """Begin to work; the result comes later."""
@@ -42,16 +44,20 @@ class SecondProcess:
             send(self._process.stdin, (function, arguments))
             result: T = pickle.load(self._process.stdout)
             return result
-        except (EOFError, OSError, pickle.UnpicklingError):  # it was killed, or has failed: then this one does the work
+        except (EOFError, OSError, ValueError, pickle.UnpicklingError):  # it was killed: then this one does the work
+            if self._is_closed:
+                raise
             return function(*arguments)
 
     def close(self) -> None:
         """End the process; work that is going on is not waited for."""
+        self._is_closed = True
         if self._process is not None:
             self._process.kill()
             for pipe in (self._process.stdin, self._process.stdout):
                 if pipe is not None:
-                    pipe.close()
+                    with suppress(OSError):  # what was to be sent has nobody to go to
+                        pipe.close()
             self._process.wait()
         self._thread.shutdown(wait=False, cancel_futures=True)
 
@@ -69,9 +75,9 @@ def main() -> None:
     while True:
         try:
             function, arguments = pickle.load(sys.stdin.buffer)
-        except EOFError:
-            return
-        send(sys.stdout.buffer, function(*arguments))
+            send(sys.stdout.buffer, function(*arguments))
+        except (EOFError, BrokenPipeError):  # the first process has ended
+            os._exit(0)
 
 
 if __name__ == "__main__":

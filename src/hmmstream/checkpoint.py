@@ -7,7 +7,6 @@ their constructors, which check what they are given.
 
 from __future__ import annotations
 
-import glob
 import hashlib
 import json
 import os
@@ -15,7 +14,6 @@ import warnings
 from collections.abc import Iterable, Mapping
 from importlib import import_module
 from inspect import signature
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,6 +21,7 @@ import numpy as np
 from hmmstream.arrays import known_states, row_weights
 from hmmstream.averaging import Polyak, StatisticAverage
 from hmmstream.emissions import FAMILIES, AutoRegressive, Emission, Independent, LinearRegression, Poisson
+from hmmstream.io.whole import write_whole
 from hmmstream.journal import Journal
 from hmmstream.learner import Learner
 from hmmstream.model import HMM
@@ -185,34 +184,6 @@ def put_back(document: Any, arrays: Mapping[str, Any]) -> Any:
     if isinstance(document, list):
         return [put_back(value, arrays) for value in document]
     return document
-
-
-def write_whole(path: str | os.PathLike[str], content: bytes) -> None:
-    """Replace a file, so that whoever reads it finds the old one or the new one, even after a power cut."""
-    target = Path(os.path.realpath(path))
-    draft = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    try:
-        with open(draft, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(draft, target)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
-    if os.name == "posix":  # the new name is on disk too
-        folder = os.open(target.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-
-
-def remove_drafts(path: str | os.PathLike[str]) -> None:
-    """Remove what processes that were killed while they wrote have left behind."""
-    target = Path(os.path.realpath(path))
-    for draft in target.parent.glob(f".{glob.escape(target.name)}.*.tmp"):
-        draft.unlink(missing_ok=True)
 
 
 # --- objects --------------------------------------------------------------------------------------------------------

@@ -194,6 +194,19 @@ class HMM:
         """The distribution of states that the chain keeps, and comes to in the long run."""
         return parameters.stationary(self.transmat)
 
+    def dwell_times(self) -> FloatArray:
+        """How many rows a visit to each state lasts on average: (m,); infinite if a state is never left.
+
+        Examples
+        --------
+        >>> from hmmstream import HMM, Poisson
+        >>> HMM([1.0, 0.0], [[0.9, 0.1], [0.25, 0.75]], Poisson([1.0, 5.0])).dwell_times().round(1).tolist()
+        [10.0, 4.0]
+        """
+        leaving = 1.0 - np.diag(self.transmat)
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.where(leaving > 0.0, 1.0 / leaving, np.inf))
+
     def forecast(self, horizon: int, proba: ArrayLike | None = None, X: ArrayLike | None = None) -> Forecast:
         """What is expected 1, 2, …, ``horizon`` steps from now.
 

@@ -247,6 +247,12 @@ class OnlineHMM(HMMEstimator):
             self._learner.background = background
         return self
 
+    @property
+    def is_searching(self) -> bool:
+        """Whether a look for a start is going on in another process."""
+        learner = self.__dict__.get("_learner")
+        return isinstance(learner, SelfStart) and learner.is_searching
+
     def check(self, X: ArrayLike) -> None:
         """Refuse what ``partial_fit`` would refuse, and learn nothing."""
         self._current().check(self._rows(X))

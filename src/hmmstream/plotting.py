@@ -333,10 +333,14 @@ def picture(model: HMM, X: FloatArray | None, names: Sequence[str] | None) -> Fi
 @_styled
 def save(figure: Figure, path: str | Path) -> None:
     """Write a figure to a file: PNG, SVG or PDF, by the suffix of its name."""
-    suffix = Path(path).suffix.lower()
-    if suffix not in SUFFIXES:
-        raise ValueError(f"a picture is written to a file that ends in {', '.join(SUFFIXES)}, got {str(path)!r}")
+    check_suffix(path)
     figure.savefig(path, dpi=150)
+
+
+def check_suffix(path: str | Path) -> None:
+    """Refuse the name of a file whose kind is not known."""
+    if Path(path).suffix.lower() not in SUFFIXES:
+        raise ValueError(f"a picture is written to a file that ends in {', '.join(SUFFIXES)}, got {str(path)!r}")
 
 
 # --- emissions ------------------------------------------------------------------------------------------------------

@@ -95,6 +95,11 @@ class SelfStart:
         return self.learner is not None and self._search is None and self._wanted is None and self._holds_enough
 
     @property
+    def is_searching(self) -> bool:
+        """Whether a look is going on in the background."""
+        return self._search is not None and not self._search.done()
+
+    @property
     def _holds_enough(self) -> bool:
         return self.n_gathered >= self.capacity or self.n_waiting >= MISSING_FACTOR * self.capacity
 

@@ -16,13 +16,28 @@ from typing import Any
 
 import numpy as np
 
-from hmmstream import checkpoint
+from hmmstream import plotting
+from hmmstream.arrays import FloatArray
 from hmmstream.background import SecondProcess
 from hmmstream.batch import BatchHMM
 from hmmstream.cli import report
-from hmmstream.cli.work import SAVE_EVERY, Stop, Work, ahead, emission_of, read_all, reading_of, say, start_of, tables
-from hmmstream.io.parsing import InputError, Reading
-from hmmstream.io.reading import Lines, Table
+from hmmstream.cli.work import (
+    SAVE_EVERY,
+    Stop,
+    Work,
+    ahead,
+    check_outputs,
+    check_picture,
+    emission_of,
+    read_all,
+    reading_of,
+    say,
+    start_settings,
+    tables,
+)
+from hmmstream.io.parsing import InputError
+from hmmstream.io.reading import Table, TextTable, open_lines
+from hmmstream.io.whole import write_whole
 from hmmstream.model import HMM
 from hmmstream.online import OnlineHMM
 
@@ -34,72 +49,63 @@ SHORTEST = 8  # rows that a comparison needs
 
 def learn(options: Namespace) -> int:
     """One pass over files or a pipe."""
-    work = Work(options, options.every)
-    reading = reading_of(options, work.names)
-    for path in options.files:
-        if [work.key(other) for other in options.files].count(work.key(path)) > 1:
-            raise InputError(f"{path} is given twice: one pass reads it once")
-    patience = threading.Timer(PATIENCE_SECONDS, say, (options, COMPILING))
-    patience.daemon = True
-    patience.start()
-    began, n_before = time.perf_counter(), work.n_rows
+    check_outputs(options.json)
+    check_picture(options.plot)
     with Stop() as stop:
-        for path, table in zip(options.files, tables(options, reading), strict=True):
-            work.check_names(table.source, table.names)
-            learn_table(options, work, reading, path, table, stop, patience.cancel)
-            if stop.signal is not None:
-                break
-        patience.cancel()
+        work = Work(options, options.every, stop)
+        for path in options.files:
+            if [work.key(other) for other in options.files].count(work.key(path)) > 1:
+                raise InputError(f"{path} is given twice: one pass reads it once")
+        began, n_before = time.perf_counter(), work.n_rows
+        notice = threading.Timer(PATIENCE_SECONDS, say, (options, COMPILING))
+        notice.daemon = True
+        notice.start()
+        for path, table in stop.until(tables(options, work.reading)):
+            learn_table(options, work, path, table, stop, notice.cancel)
+        notice.cancel()
         seconds = time.perf_counter() - began
         if not work.n_rows and stop.signal is None:
             raise InputError("there are no rows to learn from")
-        work.save(reading)
+        work.save()
     work.name_columns()
     if stop.signal is not None:
         say_stopped(work)
     if stop.signal != signal.SIGTERM and work.n_rows:
-        tell_online(options, work, reading, work.n_rows - n_before, seconds)
+        tell_learned(options, work, work.n_rows - n_before, seconds)
     return stop.exit_code
 
 
 def say_stopped(work: Work) -> None:
     """Tell after a signal where things stand."""
-    saved = f"saved in {work.path}; the same command goes on from there" if work.path else "not saved: no --checkpoint"
+    saved = "not saved: no --checkpoint"
+    if work.path:
+        saved = f"saved in {work.path}; the same command goes on from there" if work.n_rows else "nothing to save"
     print(f"hmmstream: stopped after {work.n_rows:,} rows, {saved}", file=sys.stderr)
 
 
-def learn_table(
-    options: Namespace,
-    work: Work,
-    reading: Reading,
-    path: str,
-    table: Table,
-    stop: Stop,
-    begun: Callable[[], None],
-) -> None:
+def learn_table(options: Namespace, work: Work, path: str, table: Table, stop: Stop, begun: Callable[[], None]) -> None:
     """Learn from what is new in one table; ``begun`` is called after the first chunk."""
-    position = work.inputs.get(work.key(path))
-    is_pipe = not getattr(table, "is_seekable", True)
-    if is_pipe and position is not None:
-        say(options, f"{work.path} has accounted for {position['rows']:,} rows of this pipe: what comes now is new")
-    elif position is not None:
+    work.check_names(table.source, table.names)
+    position, n_before = work.inputs.get(work.key(path)), 0
+    if position is None:
+        if options.separate and work.n_rows:
+            work.hmm.end_sequence()
+    elif table.is_seekable:
         skipped = f"skips {position['rows']:,} rows of {table.source}"
         say(options, f"{work.path} goes on after {work.n_rows:,} rows: {skipped}")
-    elif options.separate and work.n_rows:
-        work.hmm.end_sequence()
-    n_before = position["rows"] if is_pipe and position is not None else 0
-    chunks = table.chunks(None if is_pipe else position)
-    with progress(options, table) as show:
-        source = chunks if is_pipe else ahead(chunks)
-        while (chunk := stop.next(source)) is not None:
-            work.teach(table.source, chunk, reading)
-            begun()
-            work.inputs[work.key(path)] = {**chunk.after, "rows": chunk.after["rows"] + n_before}
+    else:
+        n_before = position["rows"]
+        say(options, f"{work.path} has accounted for {n_before:,} rows of this pipe: what comes now is new")
+    chunks = table.chunks(position if table.is_seekable else None, work.patience)
+    with progress(options, table) as show, closing(ahead(chunks) if table.is_seekable else chunks) as source:
+        for chunk in stop.until(source):
+            if chunk is not None:
+                work.teach(table.source, chunk)
+                begun()
+                work.inputs[work.key(path)] = {**chunk.after, "rows": chunk.after["rows"] + n_before}
+                show(work.n_rows)
             if work.is_due:
-                work.save(reading)
-            show(work.n_rows)
-        if not is_pipe:
-            source.close()  # type: ignore[attr-defined]
+                work.save()
 
 
 @contextmanager
@@ -107,13 +113,12 @@ def progress(options: Namespace, table: Table) -> Iterator[Any]:
     """A bar with rate and time left, on terminals."""
     from tqdm import tqdm
 
-    unit = "B" if table.size is None or hasattr(table, "stream") else " rows"
     name = os.path.basename(table.source)
     began, first = time.perf_counter(), None
     with tqdm(
         total=table.size,
         desc=name,
-        unit=unit,
+        unit=table.unit,
         unit_scale=True,
         disable=options.quiet or not sys.stderr.isatty(),
         leave=False,
@@ -130,40 +135,50 @@ def progress(options: Namespace, table: Table) -> Iterator[Any]:
         yield show
 
 
-def tell_online(options: Namespace, work: Work, reading: Reading, n_new: int, seconds: float) -> None:
-    """The closing table, the JSON and the picture."""
-    hmm = work.hmm
-    model, n = hmm.model_, work.n_rows
-    errors, why = None, ""
-    if not options.quiet or options.json or options.plot:
-        try:
-            errors = hmm.standard_errors()
-        except (ValueError, NotImplementedError) as error:
-            why = f"There are no standard errors: {error}."
-    contents = {
+def tell_learned(options: Namespace, work: Work, n_new: int, seconds: float) -> None:
+    """The closing table, the JSON and the picture of ``learn``."""
+    hmm, n = work.hmm, work.n_rows
+    found = {
         "command": "learn",
         "rows": n,
-        "bad_rows": work.bad_rows + reading.bad_rows,
+        "bad_rows": work.bad_rows,
         "log_likelihood": hmm.log_likelihood_,
         "log_likelihood_per_row": hmm.log_likelihood_ / n,
         "filtered_probabilities": hmm.filtered_proba_.tolist(),
         "checkpoint": work.path,
-        **report.summary(model, errors, work.names),
     }
-    footer = [
-        f"log-likelihood {hmm.log_likelihood_:,.2f} (each row given those before it), "
-        f"{hmm.log_likelihood_ / n:.4f} a row",
-        *([why] if why else []),
-        *([f"{contents['bad_rows']:,} bad rows were left out"] if contents["bad_rows"] else []),
-        *([f"saved in {work.path}"] if work.path else []),
-    ]
     heading = f"{n:,} rows learned in one pass, {n_new:,} of them now in {seconds:.1f} s"
-    tell(options, heading, report.table(model, errors, work.names), footer, contents)
+    likelihood = f"log-likelihood {hmm.log_likelihood_:,.2f} (each row given those before it), "
+    footer = [f"{likelihood}{hmm.log_likelihood_ / n:.4f} a row"]
+    tell_model(options, heading, footer, found, hmm.model_, hmm.standard_errors, work.names)
     if options.plot:
-        from hmmstream import plotting
-
         plotting.save(hmm.plot(), options.plot)
         say(options, f"drawn in {options.plot}")
+
+
+def tell_model(
+    options: Namespace,
+    heading: str,
+    footer: list[str],
+    found: dict[str, Any],
+    model: HMM,
+    standard_errors: Callable[[], dict[str, FloatArray]],
+    names: list[str] | None,
+) -> None:
+    """A model with its standard errors, as a table for people, JSON for programs, or both."""
+    errors = None
+    if not options.quiet or options.json:
+        try:
+            errors = standard_errors()
+        except (ValueError, NotImplementedError) as error:
+            footer.append(f"There are no standard errors: {error}")
+    if found["bad_rows"]:
+        footer.append(f"{found['bad_rows']:,} bad rows were left out")
+    saved = found.get("checkpoint") or found.get("model")
+    if saved:
+        footer.append(f"saved in {saved}")
+    contents = {**found, **report.summary(model, errors, names)}
+    tell(options, heading, report.table(model, errors, names), footer, contents)
 
 
 def tell(options: Namespace, heading: str, table: str, footer: Sequence[str], contents: dict[str, Any]) -> None:
@@ -171,10 +186,10 @@ def tell(options: Namespace, heading: str, table: str, footer: Sequence[str], co
     if options.json == "-":
         print(report.as_json(contents))
         return
-    if options.json:
-        checkpoint.write_whole(options.json, (report.as_json(contents) + "\n").encode())
     if not options.quiet:
         print("\n".join([heading, "", table, "", *footer]))
+    if options.json:
+        write_whole(options.json, (report.as_json(contents) + "\n").encode())
 
 
 # --- watching -------------------------------------------------------------------------------------------------------
@@ -186,51 +201,54 @@ def watch(options: Namespace) -> int:
     seconds = next((n for unit, n in options.every if unit == "seconds"), None)
     if options.freeze and not options.init and not (options.checkpoint and os.path.exists(options.checkpoint)):
         raise InputError("--freeze needs a model: say which, with --init or --checkpoint")
-    work = Work(options, ("seconds", seconds) if seconds else SAVE_EVERY)
-    if options.freeze:
-        work.hmm.freeze()
-    reading = reading_of(options, work.names)
-    lines = Lines(options.files, reading)
-    key = work.key(options.files)
-    position = work.inputs.get(key)
-    if position is not None:
-        skipped = f": skips {position['rows']:,} rows of {lines.source}" if lines.is_seekable else ""
-        say(options, f"{work.path} has accounted for {work.n_rows:,} rows{skipped}")
-    n_before = position["rows"] if position is not None and not lines.is_seekable else 0
-    thin_seconds = 0.0 if options.checkpoint else seconds or 0.0
-    written_at = -math.inf
+    with Stop() as stop, closing(SecondProcess()) as background:
+        work = Work(options, ("seconds", seconds) if seconds else SAVE_EVERY, stop)
+        work.hmm.search_in(background)
+        if options.freeze:
+            work.hmm.freeze()
+        shown_every = 0.0 if options.checkpoint else seconds or 0.0
+        for table in stop.until(iter([options.file])):
+            watch_table(options, work, open_lines(table, work.reading), stop, rows, shown_every)
+    if stop.signal is not None:
+        say_stopped(work)
+    if work.bad_rows:
+        say(options, f"{work.bad_rows:,} bad rows were left out")
+    say(options, f"accounted for {work.n_rows:,} rows" + (f", saved in {work.path}" if work.path else ""))
+    return stop.exit_code
 
-    def patience() -> float | None:
-        return work.seconds_left if work.path and work.n_rows != work.n_saved else None
+
+def watch_table(options: Namespace, work: Work, table: TextTable, stop: Stop, rows: int, seconds: float) -> None:
+    """Learn from what is new, and tell of every so many rows, and not more often than so many seconds apart."""
+    work.check_names(table.source, table.names)
+    key = work.key(options.file)
+    position, n_before = work.inputs.get(key), 0
+    if position is not None:
+        n_before = 0 if table.is_seekable else position["rows"]
+        skipped = f": skips {position['rows']:,} rows of {table.source}" if table.is_seekable else ""
+        say(options, f"{work.path} has accounted for {work.n_rows:,} rows{skipped}")
+    told_at = -math.inf
 
     def save() -> None:
-        work.inputs[key] = {**lines.place.as_dict(), "rows": lines.place.rows + n_before}
-        work.save(reading)
+        work.inputs[key] = {**table.place.as_dict(), "rows": table.place.rows + n_before}
+        work.n_unread = work.reading.bad_rows
+        work.save()
 
-    with Stop() as stop, closing(SecondProcess()) as background, closing(lines.rows(position, patience)) as source:
-        work.hmm.search_in(background)
+    with closing(table.rows(position if table.is_seekable else None, work.patience)) as source:
         try:
-            while (found := stop.next(source)) is not None:
-                if found is not Lines.NOTHING:
-                    work.check_names(lines.source, lines.names)
-                    is_learned, log_density = work.teach_row(lines.source, reading, *found)
+            for found in stop.until(source):
+                if found is not None:
+                    is_learned, log_density = work.teach_row(table.source, *found)
                     now = time.monotonic()
-                    if is_learned and work.n_rows % rows == 0 and now - written_at >= thin_seconds:
-                        written_at = now
+                    if is_learned and work.n_rows % rows == 0 and now - told_at >= seconds:
+                        told_at = now
                         sys.stdout.write(told(work, log_density))
                         sys.stdout.flush()
-                if work.is_due:
+                if work.is_due and not work.hmm.is_searching:
                     save()
         except BrokenPipeError:
             save()
             raise
         save()
-    if stop.signal is not None:
-        say_stopped(work)
-    if work.bad_rows + reading.bad_rows:
-        say(options, f"{work.bad_rows + reading.bad_rows:,} bad rows were left out")
-    say(options, f"accounted for {work.n_rows:,} rows" + (f", saved in {work.path}" if work.path else ""))
-    return stop.exit_code
 
 
 def told(work: Work, log_density: float | None) -> str:
@@ -251,31 +269,16 @@ def told(work: Work, log_density: float | None) -> str:
 
 def fit(options: Namespace) -> None:
     """Maximum likelihood for a whole record."""
+    check_outputs(options.json, options.output)
+    check_picture(options.plot)
     reading = reading_of(options)
+    settings = start_settings(options)
     X, lengths, names = read_all(options, reading)
-    init: str | HMM = start_of(options.init) if options.init else "auto"
     say(options, f"Fitting to {len(X):,} rows (the first use of a family compiles for some seconds)")
     began = time.perf_counter()
-    hmm = BatchHMM(
-        options.states or (init.n_components if isinstance(init, HMM) else 2),
-        "gaussian" if options.emission is None and isinstance(init, HMM) else emission_of(options.emission),
-        init=init,
-        n_iter=options.iterations,
-        n_init=options.restarts,
-        random_state=options.seed,
-    ).fit(X, lengths=lengths)
+    hmm = BatchHMM(**settings, n_iter=options.iterations, n_init=options.restarts).fit(X, lengths=lengths)
     seconds = time.perf_counter() - began
-    errors, why = None, ""
-    try:
-        errors = hmm.standard_errors(X, lengths=lengths)
-    except (ValueError, NotImplementedError) as error:
-        why = f"There are no standard errors: {error}."
-    if names is not None:
-        hmm.feature_names_in_ = np.array(names, dtype=object)
-    if options.output:
-        hmm.save(options.output)
-    model = hmm.model_
-    contents = {
+    found = {
         "command": "fit",
         "rows": len(X),
         "bad_rows": reading.bad_rows,
@@ -286,35 +289,34 @@ def fit(options: Namespace) -> None:
         "iterations": hmm.n_iter_,
         "converged": hmm.converged_,
         "model": options.output,
-        **report.summary(model, errors, names),
     }
-    footer = [
-        f"log-likelihood {hmm.log_likelihood_:,.2f}, {hmm.log_likelihood_ / len(X):.4f} a row; "
-        f"AIC {contents['aic']:,.1f}, BIC {contents['bic']:,.1f}",
-        *([] if hmm.converged_ else ["EM has not converged: allow more --iterations"]),
-        *([why] if why else []),
-        *([f"{reading.bad_rows:,} bad rows were left out"] if reading.bad_rows else []),
-        *([f"saved in {options.output}"] if options.output else []),
-    ]
     heading = f"{len(X):,} rows fitted by {hmm.n_iter_} iterations of EM in {seconds:.1f} s"
-    tell(options, heading, report.table(model, errors, names), footer, contents)
+    likelihood = f"log-likelihood {hmm.log_likelihood_:,.2f}, {hmm.log_likelihood_ / len(X):.4f} a row"
+    footer = [f"{likelihood}; AIC {found['aic']:,.1f}, BIC {found['bic']:,.1f}"]
+    if not hmm.converged_:
+        footer.append("EM has not converged: allow more --iterations")
+    if names is not None:
+        hmm.feature_names_in_ = np.array(names, dtype=object)
+    if options.output:
+        hmm.save(options.output)
+    model = hmm.model_
+    tell_model(options, heading, footer, found, model, lambda: model.standard_errors(X, lengths, start="free"), names)
     if options.plot:
-        from hmmstream import plotting
-
         plotting.save(plotting.picture(model, X, names), options.plot)
         say(options, f"drawn in {options.plot}")
 
 
 def compare(options: Namespace) -> None:
     """Several numbers of states and families, ranked."""
+    check_outputs(options.json)
     X, lengths, _ = read_all(options, reading_of(options))
     if len(X) < SHORTEST:
         raise InputError(f"{len(X)} rows are too few to compare models on")
-    candidates = [(m, name) for name in options.emission or ["gaussian"] for m in options.states]
+    names = options.emission or ["gaussian"]
+    candidates = [(m, name, emission_of(name)) for name in names for m in options.states]
     results = []
-    for at, (m, name) in enumerate(candidates):
+    for at, (m, name, emission) in enumerate(candidates):
         say(options, f"{at + 1} of {len(candidates)}: {name}, {m} states")
-        emission = emission_of(name)
         settings: dict[str, Any] = {"random_state": options.seed}
         batch = BatchHMM(m, emission, n_init=options.restarts, **settings).fit(X, lengths=lengths)
         results.append(
@@ -324,7 +326,7 @@ def compare(options: Namespace) -> None:
                 "parameters": batch.model_.n_parameters(start="free"),
                 "log_likelihood": float(batch.log_likelihood_),
                 "bic": float(batch.bic(X, lengths=lengths)),
-                "predictive": predictive(OnlineHMM(m, emission, **settings), X),
+                "predictive": predictive(OnlineHMM(m, emission, **settings), X, lengths),
             }
         )
     results.sort(key=lambda result: result["bic"])
@@ -344,16 +346,19 @@ def compare(options: Namespace) -> None:
         "Best first, by BIC (smaller is better). One pass: the log-likelihood of the second half of the rows, each",
         "predicted from those before it by a model that learns as it goes (larger is better), and its rank.",
     ]
-    kinds = {emission_of(name) if ":" not in name else name.split(":")[0] for name in options.emission}
-    if len(kinds) > 1:
+    if len({name.split(":")[0] for name in names}) > 1:
         footer.append("Families of counts or symbols and families of measurements cannot be compared with each other.")
     tell(options, f"{len(X):,} rows", report.ranking(results, headings), footer, {"rows": len(X), "models": results})
 
 
-def predictive(hmm: OnlineHMM, X: Any) -> float:
+def predictive(hmm: OnlineHMM, X: FloatArray, lengths: list[int] | None) -> float:
     """Log-likelihood of the second half of the rows, each given those before it, while the model learns from them."""
-    half = len(X) // 2
-    hmm.partial_fit(X[:half])
+    half, first, second = len(X) // 2, None, None
+    if lengths is not None and len(lengths) > 1:  # of the recordings, if there are several
+        n_first = max(1, min(int(np.searchsorted(np.cumsum(lengths), half)), len(lengths) - 1))
+        first, second = lengths[:n_first], lengths[n_first:]
+        half = sum(first)
+    hmm.partial_fit(X[:half], lengths=first)
     hmm.relabel(range(hmm.n_components))  # stays with the start that it has found
     before = hmm.log_likelihood_
-    return float(hmm.partial_fit(X[half:]).log_likelihood_ - before)
+    return float(hmm.partial_fit(X[half:], lengths=second).log_likelihood_ - before)

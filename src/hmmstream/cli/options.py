@@ -41,7 +41,8 @@ exit codes: 0 done, 1 a fault of hmmstream, 2 wrong input or options; 130 or 143
 """
 DATA = """\
 Files are CSV, TSV, NDJSON, Parquet, Feather or NPY, plain or packed (gzip, zstd); "-" is standard input. Several files
-are read as one stream, unless --separate. Empty cells, NA, NaN, null and the like are missing values.
+are read as one stream, unless --separate. Empty cells, NA, NaN, null and the like are missing values; empty lines are
+left out. Of live streams, and of pipes, only text is read.
 """
 
 
@@ -192,7 +193,7 @@ def parser() -> argparse.ArgumentParser:
     watch = command(
         "watch", "Read a live pipe line by line, learn, and write one line of JSON for each observation.", data, model
     )
-    watch.add_argument("files", nargs="?", default="-", metavar="FILE", help='"-" for standard input (default)')
+    watch.add_argument("file", nargs="?", default="-", metavar="FILE", help='"-" for standard input (default)')
     watch.add_argument("--checkpoint", metavar="FILE", help="save there, and go on from there if it exists")
     watch.add_argument(
         "--every",
@@ -203,7 +204,7 @@ def parser() -> argparse.ArgumentParser:
         help="a number: write only every N-th line; a time: how often to save with --checkpoint (default: 10s), and "
         "without it how often to write a line. May be given twice",
     )
-    watch.add_argument("--freeze", action="store_true", help="follow with the model as it is, learning nothing")
+    watch.add_argument("--freeze", action="store_true", help="hold the parameters of the model, and only follow")
 
     fit = command("fit", "Fit a model to a whole record by batch EM (maximum likelihood).", data, model, results)
     _files(fit)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from hmmstream.arrays import FloatArray, IntArray
+from hmmstream.arrays import FloatArray
 from hmmstream.emissions import Emission
 from hmmstream.model import HMM
 
@@ -29,7 +29,7 @@ def summary(model: HMM, errors: Mapping[str, FloatArray] | None, names: Sequence
         "startprob": model.startprob.tolist(),
         "transmat": model.transmat.tolist(),
         "standard_errors": errors and {name: error.tolist() for name, error in errors.items()},
-        "dwell_times": dwell_times(model).tolist(),
+        "dwell_times": model.dwell_times().tolist(),
         "occupancy": occupancy(model).tolist(),
     }
 
@@ -56,17 +56,10 @@ def occupancy(model: HMM) -> FloatArray:
         return np.full(model.n_components, np.nan)
 
 
-def dwell_times(model: HMM) -> FloatArray:
-    """Rows that a visit to each state lasts on average."""
-    leaving = 1.0 - np.diag(model.transmat)
-    with np.errstate(divide="ignore"):
-        return np.asarray(np.where(leaving > 0.0, 1.0 / leaving, np.inf))
-
-
 def table(model: HMM, errors: Mapping[str, FloatArray] | None, names: Sequence[str] | None) -> str:
     """A model as text: a line a state, then the transitions."""
     m = model.n_components
-    dwell = dwell_times(model)
+    dwell = model.dwell_times()
     columns = [
         ["state", *(str(state) for state in range(m))],
         ["occupancy", *("?" if math.isnan(share) else f"{share:.1%}" for share in occupancy(model))],
@@ -157,8 +150,3 @@ def ranking(rows: Sequence[Mapping[str, Any]], headings: Mapping[str, str]) -> s
         cells = [row[key] for row in rows]
         columns.append([heading, *(f"{cell:,.1f}" if isinstance(cell, float) else str(cell) for cell in cells)])
     return "\n".join(_side_by_side(columns))
-
-
-def states_of(proba: FloatArray) -> IntArray:
-    """The most likely state of each row."""
-    return np.asarray(proba.argmax(axis=1))

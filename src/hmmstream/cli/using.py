@@ -12,14 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from hmmstream import checkpoint, inference
+from hmmstream import checkpoint, inference, plotting
 from hmmstream.arrays import FloatArray, RefusedError
 from hmmstream.cli import report
 from hmmstream.cli.learning import tell
-from hmmstream.cli.work import ModelFile, read_all, say, tables
+from hmmstream.cli.work import ModelFile, check_outputs, check_picture, read_all, say, tables
 from hmmstream.examples import EXAMPLES, Example
 from hmmstream.io.parsing import InputError, Reading
 from hmmstream.io.reading import Table
+from hmmstream.io.whole import write_whole
 from hmmstream.io.writing import Writer
 
 RATED_ROWS = 100  # with a rate, pauses are at least so long that they can be kept: 1/100 s
@@ -27,10 +28,15 @@ RATED_ROWS = 100  # with a rate, pauses are at least so long that they can be ke
 
 def filter(options: Namespace) -> None:
     """State probabilities, given the rows so far, in bounded memory."""
+    check_outputs(options.output)
     file = ModelFile(options.model)
+    n = 0
     with Writer(options.output) as writer:
-        for _, filtered, _ in followed(options, file, file.read(options)):
+        for X, filtered, _ in followed(options, file, file.read(options)):
             writer.write(probabilities(filtered))
+            n += len(X)
+        if not n:
+            raise InputError("there are no rows to tell the states of")
 
 
 def followed(
@@ -41,6 +47,8 @@ def followed(
     def rows(every: Iterable[Table]) -> Iterator[FloatArray]:
         for table in every:
             for chunk in table.chunks():
+                if chunk is None:
+                    continue
                 try:
                     inference.record(file.model.emission, chunk.X)
                 except RefusedError as error:
@@ -48,7 +56,7 @@ def followed(
                     raise InputError(f"{where}: the value is {error.value:g}: {error.reason}") from None
                 yield chunk.X
 
-    every = tables(options, reading)
+    every = (table for _, table in tables(options, reading))
     for recording in ([table] for table in every) if options.separate else [every]:
         for_model, for_caller = tee(rows(recording))
         for X, found in zip(for_caller, inference.follow(file.model, for_model), strict=True):
@@ -62,6 +70,7 @@ def probabilities(proba: FloatArray) -> dict[str, Any]:
 
 def smooth(options: Namespace) -> None:
     """State probabilities, given all rows."""
+    check_outputs(options.output)
     file = ModelFile(options.model)
     X, lengths, _ = read_all(options, file.read(options))
     with Writer(options.output) as writer:
@@ -70,6 +79,7 @@ def smooth(options: Namespace) -> None:
 
 def decode(options: Namespace) -> None:
     """The most probable sequence of states."""
+    check_outputs(options.output)
     file = ModelFile(options.model)
     X, lengths, _ = read_all(options, file.read(options))
     log_probability, states = file.model.decode(X, lengths)
@@ -88,7 +98,7 @@ def score(options: Namespace) -> None:
         total += float(log_density.sum())
     if not n:
         raise InputError("there are no rows to score")
-    k = file.model.n_parameters()
+    k = file.model.n_parameters(start=getattr(file.held, "start", "fixed"))
     contents = {
         "rows": n,
         "log_likelihood": total,
@@ -97,7 +107,7 @@ def score(options: Namespace) -> None:
         "bic": k * math.log(max(n_seen, 1)) - 2.0 * total,
     }
     if options.output != "-":
-        checkpoint.write_whole(options.output, (report.as_json(contents) + "\n").encode())
+        write_whole(options.output, (report.as_json(contents) + "\n").encode())
     else:
         print(report.as_json(contents))
 
@@ -110,6 +120,9 @@ def forecast(options: Namespace) -> None:
         for _, filtered, _ in followed(options, file, file.read(options)):
             now = filtered[-1] if len(filtered) else now
     ahead = file.model.forecast(options.horizon, now)
+    if np.isnan(ahead.mean).any():
+        family = type(file.model.emission).__name__
+        say(options, f"{family} depends on what is still to come: states are forecast, values are not")
     names = file.names or [str(at + 1) for at in range(ahead.mean.shape[1])]
     if len(names) != ahead.mean.shape[1]:  # symbols, not columns
         names = [str(at) for at in range(ahead.mean.shape[1])]
@@ -135,8 +148,8 @@ def sample(options: Namespace) -> None:
     if options.with_states:
         columns["state"] = states
     rate = options.rate
-    if rate is not None and not rate > 0.0:
-        raise ValueError(f"--rate must be above 0, got {rate:g}")
+    if rate is not None and not 0.0 < rate < math.inf:
+        raise ValueError(f"--rate must be a number above 0, got {rate:g}")
     step = len(X) if rate is None else max(1, round(rate / RATED_ROWS))
     began = time.monotonic()
     with Writer(options.output) as writer:
@@ -179,8 +192,7 @@ def info(options: Namespace) -> None:
 
 def plot(options: Namespace) -> None:
     """A picture of a model, with the rows of tables or of its journal."""
-    from hmmstream import plotting
-
+    check_picture(options.output)
     file = ModelFile(options.model)
     X = None
     if options.files:

@@ -8,29 +8,32 @@ import sys
 import threading
 import time
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from queue import Full, Queue
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from hmmstream import checkpoint, emissions
-from hmmstream.arrays import FloatArray, RefusedError
+from hmmstream import checkpoint, emissions, plotting
+from hmmstream.arrays import BoolArray, FloatArray, RefusedError
 from hmmstream.emissions import AutoRegressive, Emission, LinearRegression
 from hmmstream.io.parsing import InputError, Reading
 from hmmstream.io.reading import Chunk, Table, open_table
+from hmmstream.io.whole import remove_drafts
 from hmmstream.learner import Learner
 from hmmstream.model import HMM
 from hmmstream.online import OnlineHMM
 
+T = TypeVar("T")
 EMISSION_CLASSES: dict[str, Any] = {
     **emissions.FAMILIES,
     "autoregressive": AutoRegressive,
     "linear_regression": LinearRegression,
 }
 SAVE_EVERY = ("seconds", 10.0)
+CHECKED_ROWS = 4096  # at once, for values that are refused
 READ_AHEAD = 4  # chunks
 
 
@@ -44,7 +47,7 @@ def say(options: Namespace, text: str) -> None:
 
 
 class Stopped(Exception):
-    """A signal came while nothing was being done."""
+    """A signal came while there was nothing to do but wait."""
 
 
 class Stop:
@@ -69,17 +72,26 @@ class Stop:
         if self._is_waiting:
             raise Stopped
 
-    def next(self, source: Iterator[Any]) -> Any:
-        """The next of a source that may keep one waiting; None at its end, or if a signal came meanwhile."""
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """What is done in here may be broken off at any moment."""
+        self._is_waiting = True
         try:
-            self._is_waiting = True
             if self.signal is not None:
-                return None
-            return next(source, None)
-        except Stopped:
-            return None
+                raise Stopped
+            yield
         finally:
             self._is_waiting = False
+
+    def until(self, source: Iterator[T]) -> Iterator[T]:
+        """What comes from a source, up to a signal."""
+        try:
+            for item in source:
+                yield item
+                if self.signal is not None:
+                    return
+        except Stopped:
+            return
 
     @property
     def exit_code(self) -> int:
@@ -134,6 +146,18 @@ def model_in(held: Any) -> HMM:
     return model
 
 
+def start_settings(options: Namespace) -> dict[str, Any]:
+    """What an estimator starts from: a model, or a number of states and a family."""
+    if not options.init:
+        start = {"n_components": options.states or 2, "emission": emission_of(options.emission)}
+        return {**start, "random_state": options.seed}
+    init = start_of(options.init)
+    if options.states not in (None, init.n_components):
+        raise ValueError(f"{options.init} has {init.n_components} states, not {options.states}: leave --states out")
+    emission = "gaussian" if options.emission is None else emission_of(options.emission)  # the default agrees with any
+    return {"n_components": init.n_components, "emission": emission, "init": init, "random_state": options.seed}
+
+
 class ModelFile:
     """A model file that is only read: the model, and the names of its columns."""
 
@@ -151,20 +175,36 @@ class ModelFile:
 # --- tables ---------------------------------------------------------------------------------------------------------
 
 
-def tables(options: Namespace, reading: Reading) -> Iterator[Table]:
-    """The tables, one after the other; that they exist is seen to at once."""
+def check_outputs(*paths: str | None) -> None:
+    """Refuse files that cannot be written, before there is anything to write."""
+    for path in paths:
+        if path not in (None, "-"):
+            folder = os.path.dirname(os.path.realpath(path))
+            if os.path.isdir(path) or not os.access(folder, os.W_OK):
+                raise InputError(f"{path} cannot be written: it is a folder, or there is none that one may write it to")
+
+
+def check_picture(path: str | None) -> None:
+    """The same for pictures, whose names say what they are."""
+    check_outputs(path)
+    if path is not None:
+        plotting.check_suffix(path)
+
+
+def tables(options: Namespace, reading: Reading) -> Iterator[tuple[str, Table]]:
+    """The tables with their paths, one after the other; that they exist is seen to at once."""
     for path in options.files:
         if path != "-" and not os.path.exists(path):
             raise InputError(f"there is no file {path}")
     for path in options.files:
-        yield open_table(path, reading)
+        yield path, open_table(path, reading)
 
 
 def read_all(options: Namespace, reading: Reading) -> tuple[FloatArray, list[int] | None, list[str] | None]:
     """All rows, the lengths of recordings if they are separate, and the names of the columns."""
     records, names = [], None
-    for table in tables(options, reading):
-        pieces = [chunk.X for chunk in table.chunks()]
+    for _, table in tables(options, reading):
+        pieces = [chunk.X for chunk in table.chunks() if chunk is not None]
         if not sum(map(len, pieces)):
             raise InputError(f"{table.source} has no rows")
         records.append(np.concatenate(pieces))
@@ -175,10 +215,11 @@ def read_all(options: Namespace, reading: Reading) -> tuple[FloatArray, list[int
     return X, [len(record) for record in records] if options.separate else None, names
 
 
-def ahead(chunks: Iterator[Chunk]) -> Iterator[Chunk]:
-    """The same chunks, read by another thread while this one works."""
+def ahead(source: Iterator[T]) -> Generator[T]:
+    """The same items, made by another thread while this one works."""
     queue: Queue[Any] = Queue(READ_AHEAD)
     is_over = threading.Event()
+    end = object()
 
     def put(item: Any) -> None:
         while not is_over.is_set():
@@ -190,18 +231,18 @@ def ahead(chunks: Iterator[Chunk]) -> Iterator[Chunk]:
 
     def read() -> None:
         try:
-            for chunk in chunks:
-                put(chunk)
+            for item in source:
+                put(item)
                 if is_over.is_set():
                     return
-            put(None)
+            put(end)
         except BaseException as error:
             put(error)
 
     thread = threading.Thread(target=read, daemon=True)
     thread.start()
     try:
-        while (item := queue.get()) is not None:
+        while (item := queue.get()) is not end:
             if isinstance(item, BaseException):
                 raise item
             yield item
@@ -216,30 +257,27 @@ def ahead(chunks: Iterator[Chunk]) -> Iterator[Chunk]:
 class Work:
     """An estimator that learns, where it stands in its inputs, and the file in which both are kept."""
 
-    def __init__(self, options: Namespace, every: tuple[str, float] | None) -> None:
+    def __init__(self, options: Namespace, every: tuple[str, float] | None, stop: Stop) -> None:
         self.path: str | None = options.checkpoint
         self.unit, self.interval = every or SAVE_EVERY
         self.names: list[str] | None = None
         self.inputs: dict[str, Any] = {}
-        self.bad_rows = 0
+        self.n_unread = self.n_refused = 0  # rows that were left out, by the reader and by the model
         self.hmm = self._resumed(options) if self.path and os.path.exists(self.path) else self._new(options)
+        self.reading = reading_of(options, self.names)
+        self.reading.waiting = stop.waiting
+        self.reading.bad_rows = self.n_unread
         self.mark_saved()
 
     def _new(self, options: Namespace) -> OnlineHMM:
-        folder = os.path.dirname(os.path.realpath(self.path)) if self.path else None
-        if folder and not os.access(folder, os.W_OK):
-            raise InputError(f"{self.path} cannot be written: there is no folder {folder} that one may write to")
-        init = start_of(options.init) if options.init else "auto"
-        return OnlineHMM(
-            options.states or (init.n_components if isinstance(init, HMM) else 2),
-            "gaussian" if options.emission is None and isinstance(init, HMM) else emission_of(options.emission),
-            init=init,
-            random_state=options.seed,
-        ).keep_journal()
+        check_outputs(self.path)
+        return OnlineHMM(**start_settings(options)).keep_journal()
 
     def _resumed(self, options: Namespace) -> OnlineHMM:
         assert self.path is not None
-        checkpoint.remove_drafts(self.path)
+        if os.path.isdir(self.path):
+            raise InputError(f"{self.path} is a folder: a checkpoint is a file")
+        remove_drafts(self.path)
         hmm, notes = checkpoint.load_with_notes(self.path)
         if not isinstance(hmm, OnlineHMM):
             raise InputError(f"{self.path} holds a {type(hmm).__name__}, which does not learn: use it with --init")
@@ -257,8 +295,13 @@ class Work:
         self.names = None if names is None else list(names)
         if options.column and self.names and options.column != self.names:
             raise InputError(f"{self.path} has learned from {', '.join(self.names)}: begin a new --checkpoint")
-        self.inputs, self.bad_rows = dict(notes.get("inputs", {})), int(notes.get("bad_rows", 0))
-        return hmm.keep_journal()
+        self.inputs, self.n_unread = dict(notes.get("inputs", {})), int(notes.get("bad_rows", 0))
+        return hmm.unfreeze().keep_journal()
+
+    @property
+    def bad_rows(self) -> int:
+        """Rows that were left out."""
+        return self.n_unread + self.n_refused
 
     @property
     def n_rows(self) -> int:
@@ -276,41 +319,50 @@ class Work:
             raise InputError(f"{source} has the columns {', '.join(names)}, not {', '.join(self.names)}")
         self.names = self.names or names
 
-    def teach(self, source: str, chunk: Chunk, reading: Reading) -> int:
-        """Learn from a chunk, less what is refused and may be left out; the number of rows."""
-        X = self._accepted(source, chunk, reading)
+    def teach(self, source: str, chunk: Chunk) -> None:
+        """Learn from a chunk, less what is refused and may be left out."""
+        self.n_unread += chunk.n_bad
+        X = chunk.X[self._accepted(source, chunk)]
         for piece in self.hmm.journal_.pieces(self.n_rows, len(X)):
             self.hmm.partial_fit(X[piece])
-        return len(X)
 
-    def _accepted(self, source: str, chunk: Chunk, reading: Reading) -> FloatArray:
-        X, rows = chunk.X, np.arange(len(chunk.X))
-        while len(X):
+    def _accepted(self, source: str, chunk: Chunk) -> BoolArray:
+        """Which rows are not refused; an error if too many are."""
+        is_accepted = np.ones(len(chunk.X), dtype=np.bool_)
+        row = 0
+        while row < len(chunk.X):
             try:
-                self.hmm.check(X)
-                break
+                self.hmm.check(chunk.X[row : row + CHECKED_ROWS])
+                row += CHECKED_ROWS
             except RefusedError as error:
-                reading.skip_bad_row(self._refusal(source, chunk.line(rows[error.row]), error))
-                X, rows = np.delete(X, error.row, axis=0), np.delete(rows, error.row)
+                row += error.row
+                is_accepted[row] = False
+                self._leave_out(source, chunk.line, row, error)
+                row += 1
             except ValueError as error:
-                raise InputError(f"{source}, at or after {chunk.line(int(rows[0]))}: {error}") from None
-        return X
+                raise InputError(f"{source}, at or after {chunk.line(row)}: {error}") from None
+        return is_accepted
 
-    def teach_row(self, source: str, reading: Reading, row: list[float], number: int) -> tuple[bool, float | None]:
+    def teach_row(self, source: str, row: list[float], number: int) -> tuple[bool, float | None]:
         """Learn from a row. Whether it was not left out, and the logarithm of its predictive density if it has one."""
         X = np.array([row])
         log_density = None
-        if self.n_rows and not np.isnan(X).all():
+        if (self.n_rows or isinstance(self.hmm.init, HMM)) and not np.isnan(X).all():
             with suppress(RefusedError):  # a symbol not seen before, perhaps, of a family that grows
                 log_density = self.hmm.peek(X[0]).log_density
         try:
             self.hmm.partial_fit(X)
             return True, log_density
         except RefusedError as error:
-            reading.skip_bad_row(self._refusal(source, f"line {number:,}", error))
+            self._leave_out(source, lambda _: f"line {number:,}", 0, error)
         except ValueError as error:
             raise InputError(f"{source}, line {number:,}: {error}") from None
         return False, None
+
+    def _leave_out(self, source: str, line: Callable[[int], str], row: int, error: RefusedError) -> None:
+        self.n_refused += 1
+        if self.bad_rows > self.reading.bad_rows_allowed:
+            raise self._refusal(source, line(row), error)
 
     def _refusal(self, source: str, line: str, error: RefusedError) -> InputError:
         column = self.names[error.column] if self.names else str(error.column + 1)
@@ -346,17 +398,21 @@ class Work:
             return self.n_rows - self.n_saved >= self.interval
         return self.seconds_left <= 0.0
 
+    def patience(self) -> float | None:
+        """How long to wait for rows before it is time to save: None if there is nothing to save."""
+        return self.seconds_left if self.path and self.unit == "seconds" and self.n_rows != self.n_saved else None
+
     @property
     def seconds_left(self) -> float:
         """Until it is time to save."""
         return max(0.0, self._saved_at + self.interval - time.monotonic())
 
-    def save(self, reading: Reading) -> None:
+    def save(self) -> None:
         """Write all of it to the file, if there is one."""
         if self.path is None or not self.n_rows:
             return
         self.name_columns()
-        notes = {"inputs": self.inputs, "bad_rows": self.bad_rows + reading.bad_rows}
+        notes = {"inputs": self.inputs, "bad_rows": self.bad_rows}
         checkpoint.save(self.hmm, self.path, notes)
         self.hmm.__dict__.pop("feature_names_in_", None)
         self.mark_saved()

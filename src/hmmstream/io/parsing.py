@@ -11,7 +11,8 @@ import json
 import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,6 +44,7 @@ class Reading:
     missing: Sequence[str] = ()  # further ways to write that a value is missing
     bad_rows_allowed: int = 0  # so many may be left out
     bad_rows: int = 0  # so many were
+    waiting: Callable[[], AbstractContextManager[Any]] = nullcontext  # entered while a pipe keeps one waiting
 
     def __post_init__(self) -> None:
         self.missing_words = MISSING | set(self.missing)

@@ -10,7 +10,8 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from io import BytesIO
 from typing import IO, Any
 
 import numpy as np
@@ -18,7 +19,6 @@ import numpy as np
 from hmmstream.arrays import FloatArray
 from hmmstream.io.parsing import (
     InputError,
-    LineParser,
     Reading,
     choose_columns,
     columns_of,
@@ -27,7 +27,6 @@ from hmmstream.io.parsing import (
 )
 
 BLOCK_BYTES = 2**22
-PIPE_BYTES = 2**16
 LONGEST_LINE = 2**24
 CHUNK_ROWS = 2**16  # of formats that are not text
 FINGERPRINT_BYTES = 4096  # before the place where reading goes on: whether it is still the same file
@@ -47,6 +46,13 @@ SUFFIXES = {
     ".arrow": "feather",
     ".npy": "npy",
 }
+
+
+def another_file(source: str, rows: int) -> InputError:
+    return InputError(
+        f"{source} is not the file whose first {rows:,} rows were learned from: it has changed, or is another one of "
+        "this name. Give it another name, or begin a new --checkpoint."
+    )
 
 
 @dataclass
@@ -74,10 +80,7 @@ class Place:
     def again(cls, position: dict[str, Any], tail: bytes, source: str) -> Place:
         """A place that was noted before, if the text before it is still the same."""
         if hashlib.sha256(tail).hexdigest() != position["fingerprint"]:
-            raise InputError(
-                f"{source} is not the file whose first {position['rows']:,} rows were learned from: it has changed, or "
-                "is another one of this name. Give it another name, or begin a new --checkpoint."
-            )
+            raise another_file(source, position["rows"])
         return cls(position["rows"], position["bytes"], position["line"], tail)
 
 
@@ -88,25 +91,48 @@ class Chunk:
     X: FloatArray
     after: dict[str, Any]  # position behind the last row
     line: Callable[[int], str]  # of a row, in words
+    n_bad: int = 0  # rows between them that were left out
 
 
-@dataclass
+def endless() -> None:
+    """How long to wait for rows, if nothing else is to be done meanwhile."""
+
+
 class Table(ABC):
-    """A table that is read from front to back, once."""
+    """A table that is read from front to back, once.
 
-    source: str  # its name, for messages
-    reading: Reading
-    names: list[str] | None = field(default=None, init=False)  # of the columns, if they have names
-    size: int | None = field(default=None, init=False)  # in units of ``done``
-    done: int = field(default=0, init=False)
+    Attributes
+    ----------
+    source : str
+        Its name, for messages.
+    names : list of str or None
+        Those of the columns, if they have any.
+    is_seekable : bool
+        Whether rows that were read before can be read again.
+    unit, size, done
+        For a progress bar: its unit, how much there is to read (None: nobody knows), how much has been read.
+    """
+
+    names: list[str] | None = None
+    is_seekable = True
+    unit = " rows"
+    size: int | None = None
+    done = 0
+
+    def __init__(self, source: str, reading: Reading) -> None:
+        self.source, self.reading = source, reading
 
     @abstractmethod
-    def chunks(self, position: dict[str, Any] | None = None) -> Iterator[Chunk]:
-        """Chunks of rows, from the first or from a position on."""
+    def chunks(
+        self, position: dict[str, Any] | None = None, patience: Callable[[], float | None] = endless
+    ) -> Generator[Chunk | None]:
+        """Chunks of rows, from the first or from a position on; None whenever ``patience()`` seconds bring none."""
 
 
 class TextTable(Table):
     """CSV, TSV or NDJSON, plain or packed, from a file or a pipe."""
+
+    unit = "B"
 
     def __init__(self, source: str, reading: Reading, stream: IO[bytes], kind: str) -> None:
         super().__init__(source, reading)
@@ -127,7 +153,7 @@ class TextTable(Table):
 
     def _begin(self) -> bytes:
         """Read the first line, which says what the columns are, and return the rows that were read with it."""
-        block = self._block()
+        block = self._block() or b""
         empty = re.match(rb"(\xef\xbb\xbf)?(\r*\n)*", block)  # a mark of the encoding, empty lines
         assert empty is not None
         block = block[empty.end() :]
@@ -139,56 +165,102 @@ class TextTable(Table):
         if not self.parser.start(first, number):
             return block
         self.place.advance(block[:end])
-        return block[end:] or self._block()
+        return block[end:]
 
-    def _block(self) -> bytes:
-        """The next lines, whole ones; empty at the end."""
+    def chunks(
+        self, position: dict[str, Any] | None = None, patience: Callable[[], float | None] = endless
+    ) -> Generator[Chunk | None]:
+        with closing(self.stream):
+            for block in self._blocks(position, patience):
+                yield None if block is None else self._chunk(block)
+
+    def rows(
+        self, position: dict[str, Any] | None = None, patience: Callable[[], float | None] = endless
+    ) -> Generator[tuple[list[float], int] | None]:
+        """Each row as soon as its line is complete, with the number of the line; None as in ``chunks``."""
+        with closing(self.stream):
+            for block in self._blocks(position, patience):
+                if block is None:
+                    yield None
+                    continue
+                for line in BytesIO(block):
+                    number = self.place.line
+                    self.place.advance(line)
+                    for _, text in numbered_lines(line, number):
+                        try:
+                            row = self.parser.row(text, number)
+                        except InputError as error:
+                            self.reading.skip_bad_row(error)
+                            continue
+                        self.place.rows += 1
+                        yield row, number
+
+    def _blocks(self, position: dict[str, Any] | None, patience: Callable[[], float | None]) -> Generator[bytes | None]:
+        """Whole lines, as many as there are at once; None whenever patience has come to an end."""
+        if position is not None:
+            self._go_to(position)
+            self._first_block = self._block() or b""
+            if self.place.tail[-1:] not in b"\n" and self._first_block[:1] not in b"\r\n":
+                raise InputError(
+                    f"the last line of {self.source} was not complete when it was learned from, and has become longer: "
+                    "begin a new --checkpoint"
+                )
+        if self._first_block:
+            yield self._first_block
+        while (block := self._block(patience)) != b"":
+            yield block
+
+    def _block(self, patience: Callable[[], float | None] = endless) -> bytes | None:
+        """The next lines, whole ones; empty at the end, None if they take too long."""
         pieces = [self._carry]
         while True:
-            try:
-                piece = self._read(BLOCK_BYTES)
-            except (OSError, EOFError) as error:
-                raise InputError(f"{self.source} cannot be read: {first_line(error)}") from None
+            piece = self._piece(patience())
+            if piece is None:
+                self._carry = b"".join(pieces)
+                return None
             end = piece.rfind(b"\n") + 1
             if end or not piece:
                 self._carry = piece[end:]
                 return b"".join([*pieces, piece[:end]])
             pieces.append(piece)
             if sum(map(len, pieces)) > LONGEST_LINE:
-                raise too_long(self.source, self.place.line)
+                raise InputError(
+                    f"{self.source}, line {self.place.line:,} is longer than {LONGEST_LINE >> 20} MB: is this text?"
+                )
 
-    def chunks(self, position: dict[str, Any] | None = None) -> Iterator[Chunk]:
-        with closing(self.stream):
-            block = self._first_block
-            if position is not None:
-                self._go_to(position)
-                block = self._block()
-            while block:
-                yield self._chunk(block)
-                block = self._block()
+    def _piece(self, seconds: float | None) -> bytes | None:
+        """Some bytes; of a pipe what is there, but None if nothing has come for so long."""
+        try:
+            if self.is_seekable:
+                return self._read(BLOCK_BYTES)
+            with self.reading.waiting():
+                if seconds is not None and not self.is_packed and not select.select([self.stream], [], [], seconds)[0]:
+                    return None
+                return self._read(BLOCK_BYTES)
+        except (OSError, EOFError) as error:
+            raise InputError(f"{self.source} cannot be read: {first_line(error)}") from None
 
     def _chunk(self, block: bytes) -> Chunk:
-        number = self.place.line
-        X = self.parser.parse_block(block)
-        lines: Sequence[int] | None = None
-        if X is None:
-            X, lines = self.parser.rows(block, number)
+        first, n_bad = self.place.line, self.reading.bad_rows
+        X, lines = self.parser.parse_block(block), None
+        if X is None or len(X) != count_lines(block):
+            X, lines = self.parser.rows(block, first)
 
         def line(row: int) -> str:
             numbers = lines or [number for number, _ in numbered_lines(block, first)]
             return f"line {numbers[row]:,}"
 
-        first = number
         self.place.advance(block, len(X))
         self.done = self.stream.tell() if self.is_seekable else self.place.offset
-        return Chunk(X, self.place.as_dict(), line)
+        return Chunk(X, self.place.as_dict(), line, self.reading.bad_rows - n_bad)
 
     def _go_to(self, position: dict[str, Any]) -> None:
         """Go on behind the rows that were read before, if this still is the table they were read from."""
         wanted = position["bytes"]
         if self.is_seekable and not self.is_packed:
-            tail = tail_before(self.stream, self.origin + wanted, min(wanted, FINGERPRINT_BYTES))
-            self._carry = b""
+            n = min(wanted, FINGERPRINT_BYTES)
+            self.stream.seek(self.origin + wanted - n)
+            tail, self._carry = self.stream.read(n), b""
         else:
             behind, block = self.place, self._first_block + self._carry
             while block and behind.offset < wanted:
@@ -199,103 +271,14 @@ class TextTable(Table):
         self.place = Place.again(position, tail, self.source)
 
 
-def tail_before(stream: IO[bytes], end: int, n: int) -> bytes:
-    """The last ``n`` bytes before a place of a file, which is read on from there."""
-    stream.seek(end - n)
-    return stream.read(n)
-
-
-def too_long(source: str, line: int) -> InputError:
-    return InputError(f"{source}, line {line:,} is longer than {LONGEST_LINE >> 20} MB: is this a text file?")
-
-
-class Lines:
-    """A live stream, row by row: each as soon as its line is complete."""
-
-    NOTHING = object()  # comes if nothing else has come for a while
-
-    def __init__(self, path: str, reading: Reading) -> None:
-        self.source = "standard input" if path == "-" else path
-        self.reading = reading
-        self.stream = opened(0 if path == "-" else path, buffering=0)
-        self.is_seekable = self.stream.seekable()
-        self.origin = self.stream.tell() if self.is_seekable else 0
-        self.place = Place()
-        self.parser: LineParser | None = None
-        self._waiting = b""
-
-    @property
-    def names(self) -> list[str] | None:
-        """Names of the columns, once a line was read."""
-        return self.parser.names if self.parser and self.parser.has_names else None
-
-    def rows(self, position: dict[str, Any] | None, patience: Callable[[], float | None]) -> Generator[Any]:
-        """Each row as a list of numbers with the number of its line; NOTHING after ``patience()`` seconds."""
-        with closing(self.stream):
-            if position is not None and self.is_seekable:
-                self._go_to(position)
-            yield from self._rows(patience)
-
-    def _go_to(self, position: dict[str, Any]) -> None:
-        self._see_first_line()
-        wanted = position["bytes"]
-        tail = tail_before(self.stream, self.origin + wanted, min(wanted, FINGERPRINT_BYTES))
-        self.place, self._waiting = Place.again(position, tail, self.source), b""
-
-    def _rows(self, patience: Callable[[], float | None]) -> Generator[Any]:
-        while True:
-            line = self._line(patience())
-            if line is None:
-                yield self.NOTHING
-                continue
-            if not line:
-                return
-            number = self.place.line
-            self.place.advance(line)
-            text = line.rstrip(b"\r\n").decode("utf-8", errors="backslashreplace")
-            if not text or (self.parser is None and self._start(text, number)):
-                continue
-            assert self.parser is not None
-            try:
-                row = self.parser.row(text, number)
-            except InputError as error:
-                self.reading.skip_bad_row(error)
-                continue
-            self.place.rows += 1
-            yield row, number
-
-    def _start(self, text: str, number: int) -> bool:
-        """See the first line; whether it is a header."""
-        text = text.removeprefix("\ufeff")
-        kind = self.reading.format or format_of(self.source, text[:16].encode())
-        parser = line_parser(self.source, self.reading, kind)
-        is_header = parser.start(text, number)
-        self.parser = parser
-        return is_header
-
-    def _see_first_line(self) -> None:
-        line = b"\n"
-        while line and not line.strip(b"\r\n"):
-            line = self._line(None) or b""
-        if line:
-            self._start(line.rstrip(b"\r\n").decode("utf-8", errors="backslashreplace"), 1)
-
-    def _line(self, patience: float | None) -> bytes | None:
-        """The next line with its end; empty at the end of the stream; None if it takes too long."""
-        while True:
-            end = self._waiting.find(b"\n") + 1
-            if end:
-                line, self._waiting = self._waiting[:end], self._waiting[end:]
-                return line
-            if len(self._waiting) > LONGEST_LINE:
-                raise too_long(self.source, self.place.line)
-            if patience is not None and not select.select([self.stream], [], [], patience)[0]:
-                return None
-            piece = self.stream.read(PIPE_BYTES)
-            if not piece:
-                line, self._waiting = self._waiting, b""
-                return line
-            self._waiting += piece
+def count_lines(block: bytes) -> int:
+    """The number of lines that are not empty; -1 if some end in a way that parsers see differently."""
+    if block.count(b"\r") != block.count(b"\r\n"):
+        return -1
+    n_empty = block.count(b"\n\n") + block.count(b"\n\r\n") + block.startswith((b"\n", b"\r\n"))
+    if not n_empty:
+        return block.count(b"\n") + (not block.endswith(b"\n"))
+    return sum(1 for _ in numbered_lines(block, 1))
 
 
 class TableOfRows(Table):
@@ -310,32 +293,44 @@ class TableOfRows(Table):
         except Exception as error:  # pyarrow and NumPy have many, for files that are damaged
             raise InputError(f"{source} is not a {kind} file that can be read: {first_line(error)}") from None
 
-    def chunks(self, position: dict[str, Any] | None = None) -> Iterator[Chunk]:
-        start = 0 if position is None else position["rows"]
-        if self.size is not None and start > self.size:
-            raise InputError(f"{self.source} has {self.size:,} rows, but {start:,} of it were learned from before")
-        row = 0
-        batches = self._batches()
-        while True:
-            try:
-                X = next(batches, None)
-            except InputError:
-                raise
-            except Exception as error:  # a damaged page
-                raise InputError(f"{self.source} is damaged after row {row:,}: {first_line(error)}") from None
-            if X is None:
-                return
+    def chunks(
+        self, position: dict[str, Any] | None = None, patience: Callable[[], float | None] = endless
+    ) -> Generator[Chunk | None]:
+        start, n_known = (position["rows"], position["known"]) if position is not None else (0, 0)
+        row, tail = 0, b""  # of what was read before, the values of the last chunk
+        for X in self._safely(self._batches()):
+            first = row
             row += len(X)
             self.done = row
+            known = X[max(start - n_known - first, 0) : max(start - first, 0)]
+            tail += known.tobytes()
             if row <= start:
                 continue
-            first = max(start - (row - len(X)), 0)
-            offset = row - len(X) + first
+            if first <= start and position is not None:
+                self._compare(position, tail)
+            new = X[max(start - first, 0) :]
+            offset = row - len(new)
 
             def line(at: int, offset: int = offset) -> str:
                 return f"row {offset + at + 1:,}"
 
-            yield Chunk(X[first:], {"rows": row}, line)
+            fingerprint = hashlib.sha256(new.tobytes()).hexdigest()
+            yield Chunk(new, {"rows": row, "known": len(new), "fingerprint": fingerprint}, line)
+        if row <= start and position is not None:
+            self._compare(position, tail if row == start else b"too short")
+
+    def _compare(self, position: dict[str, Any], tail: bytes) -> None:
+        """Refuse to go on if what was read before is not there any more."""
+        if hashlib.sha256(tail).hexdigest() != position["fingerprint"]:
+            raise another_file(self.source, position["rows"])
+
+    def _safely(self, batches: Iterator[FloatArray]) -> Iterator[FloatArray]:
+        try:
+            yield from batches
+        except InputError:
+            raise
+        except Exception as error:  # a damaged page
+            raise InputError(f"{self.source} is damaged after row {self.done:,}: {first_line(error)}") from None
 
 
 def first_line(error: Exception) -> str:
@@ -445,31 +440,34 @@ def peek(stream: IO[bytes]) -> bytes:
     return bytes(stream.peek(16)[:16]) if hasattr(stream, "peek") else b""
 
 
-def opened(path: str | int, buffering: int = -1) -> Any:
-    """A file to read bytes from."""
+def open_table(path: str, reading: Reading) -> Table:
+    """A file, or standard input if ``path`` is "-", ready to be read. Raises InputError."""
+    source = "standard input" if path == "-" else path
+    if path == "-" and sys.stdin is None:
+        raise InputError("standard input is closed")
     try:
-        return open(path, "rb", buffering=buffering, closefd=path != 0)
+        with reading.waiting():  # a pipe that nobody writes to yet
+            stream: Any = sys.stdin.buffer if path == "-" else open(path, "rb")  # noqa: SIM115
+            start = peek(stream)
     except FileNotFoundError:
         raise InputError(f"there is no file {path}") from None
     except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from None
-
-
-def open_table(path: str, reading: Reading) -> Table:
-    """A file, or standard input if ``path`` is "-", ready to be read. Raises InputError."""
-    if path == "-":
-        stream: IO[bytes] = sys.stdin.buffer
-        source = "standard input"
-    else:
-        source, stream = path, opened(path)
-    start = peek(stream)
+        raise InputError(f"{source} cannot be read: {error.strerror}") from None
     kind = reading.format or format_of(path, start)
     if kind not in OPENERS:
         return TextTable(source, reading, stream, kind)
-    if path == "-":
-        raise InputError(f"{kind} cannot be read from a pipe: give the name of a file")
     stream.close()
+    if path == "-" or start.startswith(tuple(COMPRESSIONS)):
+        raise InputError(f"{source}: {kind} is read from files that are not packed: unpack it, and give its name")
     return TableOfRows(source, reading, kind)
+
+
+def open_lines(path: str, reading: Reading) -> TextTable:
+    """The same for text that is read line by line."""
+    table = open_table(path, reading)
+    if not isinstance(table, TextTable):
+        raise InputError(f"{path} is not text, which is all that can be read line by line")
+    return table
 
 
 def format_of(path: str, start: bytes) -> str:

@@ -6,18 +6,25 @@ import csv
 import io
 import json
 import math
+import os
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext, suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from hmmstream.io.parsing import InputError
 from hmmstream.io.reading import format_of
+from hmmstream.io.whole import draft_of
 
 
 class Writer:
-    """Writes a table to a file or to standard output, some rows at a time. A context: its end completes the file."""
+    """Writes a table to a file or to standard output, some rows at a time.
+
+    A context: at its end the file is complete and replaces an older one; after an error the older one stays.
+    """
 
     def __init__(self, path: str, format: str | None = None) -> None:
         self.path = path
@@ -28,11 +35,13 @@ class Writer:
     def __enter__(self) -> Writer:
         import pyarrow as pa
 
-        if self.path == "-":
-            self._sink: Any = sys.stdout.buffer
-        else:
+        self._sink: Any = sys.stdout.buffer
+        self._draft: Path | None = None
+        if self.path != "-":
+            target = Path(os.path.realpath(self.path))
+            self._draft = draft_of(target) if target.is_file() or not target.exists() else None  # a pipe stays one
             try:
-                self._sink = open(self.path, "wb")  # closed at the end of the context
+                self._sink = open(self._draft or target, "wb")  # closed at the end of the context
             except OSError as error:
                 raise InputError(f"{self.path} cannot be written: {error.strerror}") from None
             for suffix, compression in ((".gz", "gzip"), (".zst", "zstd")):
@@ -74,13 +83,20 @@ class Writer:
         options = arrow_csv.WriteOptions(include_header=False, delimiter=delimiter)
         return arrow_csv.CSVWriter(self._sink, schema, write_options=options)
 
-    def __exit__(self, *error: Any) -> None:
-        if self._writer is not None:
-            self._writer.close()
-        if self.kind == "npy" and self.batches:
-            np.save(self._sink, np.concatenate(self.batches))
+    def __exit__(self, error: type[BaseException] | None, *_: Any) -> None:
+        if error is None:
+            if self._writer is not None:
+                self._writer.close()
+            if self.kind == "npy" and self.batches:
+                np.save(self._sink, np.concatenate(self.batches))
         if self.path != "-":
-            self._sink.close()
+            with suppress(OSError) if error else nullcontext():
+                self._sink.close()
+        if self._draft is not None:
+            if error is None:
+                os.replace(self._draft, os.path.realpath(self.path))
+            else:
+                self._draft.unlink(missing_ok=True)
 
 
 def nulls(row: Sequence[Any]) -> list[Any]:
