@@ -20,7 +20,7 @@ test: .venv/test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest -W error -n 2 --durations 10
+	$(BIN)/pytest -W error -n 2 --dist loadfile --durations 10  # a file's tests share what they compile
 
 bench: .venv/bench
 	$(BIN)/python -m benchmarks

@@ -402,7 +402,7 @@ def test_watch_goes_on_thins_and_leaves_bad_lines_out(stream, capsys):
 
 
 def test_a_family_that_grows_is_watched(capsys):
-    Path("symbols.csv").write_text("s\n" + "0\n1\n0\n1\n" * 4 + "2\n")
+    Path("symbols.csv").write_text("s\n" + "1\n0\n1\n0\n" * 4 + "2\n")
     run("watch", "symbols.csv", "--emission", "categorical", "--every", 17)
     assert json.loads(capsys.readouterr().out)["surprise"] is None
 

@@ -90,7 +90,7 @@ def into_domain(X, emission):
 
 
 @pytest.mark.parametrize("name", sorted(STARTS))
-@settings(max_examples=max(100, settings().max_examples))
+@settings(max_examples=max(60, settings().max_examples))
 @given(
     segments=segments,
     n_min=st.sampled_from([0, 20]),

@@ -299,6 +299,7 @@ def test_a_search_in_the_background_changes_nothing_in_the_end(background, emiss
     X[50:60] = np.nan
     if emission == "categorical":
         X = np.floor(X / 1.5 + (np.arange(700) > 300))  # a new symbol comes later
+        X[0] = 1.0
     beside = background()
     at_once = OnlineHMM(2, emission, random_state=0)
     later = OnlineHMM(2, emission, random_state=0).search_in(beside)
