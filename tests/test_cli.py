@@ -490,13 +490,18 @@ def test_results_are_not_written_over_their_input_before_it_is_read():
     assert len(Path("data.csv").read_text().splitlines()) == 3001
 
 
-def test_a_pipe_that_brings_nothing_can_be_left():
-    learn = process("learn", "-", *START, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    time.sleep(4.0)
-    learn.send_signal(signal.SIGTERM)
-    _, err = learn.communicate(timeout=30)
-    assert learn.returncode in (143, -15)  # the second if it was still being imported
+@pytest.mark.parametrize("command", ["learn", "watch"])
+def test_a_pipe_that_brings_nothing_can_be_left(command):
+    """Also when it has brought the header, and half a line."""
+    left = process(command, "-", *START, "--checkpoint", "m.hmm", stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    left.stdin.write("y\n0.")
+    left.stdin.flush()
+    time.sleep(3.0)
+    left.send_signal(signal.SIGTERM)
+    _, err = left.communicate(timeout=30)
+    assert left.returncode in (143, -15)  # the second if it was still being imported
     assert "Traceback" not in err
+    assert not os.path.exists("m.hmm")
 
 
 def test_a_frozen_model_is_followed_and_not_changed(stream, capsys):

@@ -207,8 +207,8 @@ def watch(options: Namespace) -> int:
         if options.freeze:
             work.hmm.freeze()
         shown_every = 0.0 if options.checkpoint else seconds or 0.0
-        for table in stop.until(iter([options.file])):
-            watch_table(options, work, open_lines(table, work.reading), stop, rows, shown_every)
+        for table in stop.until(open_lines(path, work.reading) for path in [options.file]):
+            watch_table(options, work, table, stop, rows, shown_every)
     if stop.signal is not None:
         say_stopped(work)
     if work.bad_rows:
