@@ -78,8 +78,8 @@ def test_a_model_that_seeks_its_start_is_saved_with_all_it_has_gathered(n, tmp_p
 @pytest.mark.parametrize(
     "settings",
     [
-        {"step": Constant(0.02), "averaging": None},
-        {"step": TwoPhase(n0=100), "averaging": Polyak(50)},
+        {"step": Constant(0.02), "averaging": None, "init": WORLD},
+        {"step": TwoPhase(n0=100), "averaging": Polyak(50), "init": WORLD},
         {"transition": Masked([[1, 1], [0, 1]]), "init": HMM([1, 0], [[0.9, 0.1], [0, 1]], WORLD.emission)},
         {"transition": Tied([[0, 1], [1, 0]]), "init": HMM([1, 0], [[0.9, 0.1], [0.1, 0.9]], WORLD.emission)},
         {"prior": Prior(1.0, 5.0, Gaussian("tied", means=[0.0, 1.0], covars=1.0), 3.0), "emission": Gaussian("tied")},

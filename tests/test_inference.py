@@ -196,7 +196,7 @@ def test_bad_records_are_refused_with_row_and_column(method):
     with pytest.raises(ValueError, match=r"X\[7, 1\] is 0.5: Bernoulli expects 0 or 1"):
         getattr(hmm, method)(X)
     with pytest.raises(ValueError, match="lengths must be positive integers that sum to the 10 rows"):
-        getattr(hmm, method)(np.zeros((10, 3)), lengths=[4, 5])
+        getattr(hmm, method)(np.zeros_like(X), lengths=[4, 5])
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,7 @@ INLINE: dict[str, Any] = {
     **OPTIONS,
     "forceinline": True,
 }  # what is passed between the parts of a loop stays in registers
+NO_WRAPPERS = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}  # nobody calls a part of a loop from outside
 EXACT: dict[str, Any] = {"error_model": "numpy"}  # functions keep the order of their arithmetic, as in Python
 STACK_LIMIT = 4096  # numbers; larger workspaces come from the heap
 
@@ -58,7 +59,7 @@ def compiled(function: Callable[..., Any]) -> Any:
 
 def inlined(function: Callable[..., Any]) -> Any:
     """A part of a loop, compiled into the loop that calls it."""
-    return njit(**INLINE)(function)
+    return njit(**INLINE, **NO_WRAPPERS)(function)
 
 
 def specialize(loop: Any, *arguments: Any) -> Callable[..., Any]:
