@@ -260,7 +260,7 @@ def test_parameters_that_the_data_cannot_tell_apart_are_refused():
         (models.FAMILIES["gaussian-tied"], "full", "full", 6 + 6 + 3),
         (models.FAMILIES["gaussian-paper"], "full", "full", 6 + 3 + 1),
         (models.FAMILIES["categorical"], "full", "full", 6 + 9),
-        (models.FAMILIES["bernoulli"], "full", "full", 6 + 9),
+        (models.FAMILIES["bernoulli"], "full", "full", 6 + 6),
         (models.FAMILIES["negative-binomial"], "full", "full", 6 + 6),
         (models.FAMILIES["negative-binomial-fixed"], "full", "full", 6 + 3),
         (models.FAMILIES["von-mises"], "full", "full", 6 + 6),
