@@ -429,7 +429,7 @@ def _curves(model: HMM, weights: FloatArray, drawn: FloatArray, seen: FloatArray
         ax.plot(grid, density, color=colour, lw=1.6)
     # A spike, of the data or of a state, shall not squash all else: it leaves the frame
     others = np.sort(np.where(np.isfinite(densities), densities, 0.0).max(axis=1))[-2:]
-    top = min(max(peaks), 3.0 * min(peaks), 10.0 * others[0] if others[0] > 0.0 else inf)
+    top = min(max(peaks), 3.0 * min(peaks), 25.0 * others[0] if others[0] > 0.0 else inf)
     ax.set(xlim=(grid[0], grid[-1]), ylim=(0.0, 1.08 * top or 1.0), ylabel="density")
 
 
