@@ -18,6 +18,9 @@ LEARNING = ("learn", "watch", "fit", "compare")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; the exit code."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by whoever started this
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115  # until the end
     options = parser().parse_args(arguments)
     try:
         module = import_module(f"hmmstream.cli.{'learning' if options.command in LEARNING else 'using'}")
