@@ -44,5 +44,18 @@ def remove_drafts(path: str | os.PathLike[str]) -> None:
     target = Path(os.path.realpath(path))
     for draft in target.parent.glob(f".{glob.escape(target.name)}.*.tmp"):
         number = draft.name.split(".")[-2]
-        if number.isdecimal() and not os.path.exists(f"/proc/{number}"):
+        if number.isdecimal() and not is_running(int(number)):
             draft.unlink(missing_ok=True)
+
+
+def is_running(process: int) -> bool:
+    """Whether there is a process of this number; taken for granted where it cannot be known."""
+    if os.name != "posix":
+        return True
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass
+    return True
