@@ -322,7 +322,11 @@ class Work:
     def teach(self, source: str, chunk: Chunk) -> None:
         """Learn from a chunk, less what is refused and may be left out."""
         self.n_unread += chunk.n_bad
-        X = chunk.X[self._accepted(source, chunk)]
+        X = chunk.X
+        try:
+            self.hmm.check(X)
+        except ValueError:  # somewhere
+            X = X[self._accepted(source, chunk)]
         for piece in self.hmm.journal_.pieces(self.n_rows, len(X)):
             self.hmm.partial_fit(X[piece])
 

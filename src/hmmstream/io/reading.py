@@ -64,11 +64,11 @@ class Place:
     line: int = 1  # the next one
     tail: bytes = b""
 
-    def advance(self, text: bytes, rows: int = 0) -> None:
+    def advance(self, text: bytes, rows: int = 0, n_newlines: int | None = None) -> None:
         """Some more was read."""
         self.rows += rows
         self.offset += len(text)
-        self.line += text.count(b"\n")
+        self.line += text.count(b"\n") if n_newlines is None else n_newlines
         self.tail = (self.tail + text[-FINGERPRINT_BYTES:])[-FINGERPRINT_BYTES:]
 
     def as_dict(self) -> dict[str, Any]:
@@ -242,15 +242,16 @@ class TextTable(Table):
 
     def _chunk(self, block: bytes) -> Chunk:
         first, n_bad = self.place.line, self.reading.bad_rows
+        n_newlines = count_newlines(block)
         X, lines = self.parser.parse_block(block), None
-        if X is None or len(X) != count_lines(block):
+        if X is None or not has_rows(block, len(X), n_newlines):
             X, lines = self.parser.rows(block, first)
 
         def line(row: int) -> str:
             numbers = lines or [number for number, _ in numbered_lines(block, first)]
             return f"line {numbers[row]:,}"
 
-        self.place.advance(block, len(X))
+        self.place.advance(block, len(X), n_newlines)
         self.done = self.stream.tell() if self.is_seekable else self.place.offset
         return Chunk(X, self.place.as_dict(), line, self.reading.bad_rows - n_bad)
 
@@ -271,14 +272,16 @@ class TextTable(Table):
         self.place = Place.again(position, tail, self.source)
 
 
-def count_lines(block: bytes) -> int:
-    """The number of lines that are not empty; -1 if some end in a way that parsers see differently."""
-    if block.count(b"\r") != block.count(b"\r\n"):
-        return -1
-    n_empty = block.count(b"\n\n") + block.count(b"\n\r\n") + block.startswith((b"\n", b"\r\n"))
-    if not n_empty:
-        return block.count(b"\n") + (not block.endswith(b"\n"))
-    return sum(1 for _ in numbered_lines(block, 1))
+def count_newlines(block: bytes) -> int:
+    """The number of ends of lines: of large blocks counted by NumPy, which takes a fraction of the time."""
+    return int(np.count_nonzero(np.frombuffer(block, dtype=np.uint8) == ord("\n")))
+
+
+def has_rows(block: bytes, n: int, n_newlines: int) -> bool:
+    """Whether a block has so many lines that are not empty, and all end in a way that parsers agree upon."""
+    if b"\r" in block and block.count(b"\r") != block.count(b"\r\n"):
+        return False
+    return n == n_newlines + (not block.endswith(b"\n")) or n == sum(1 for _ in numbered_lines(block, 1))
 
 
 class TableOfRows(Table):
