@@ -101,7 +101,7 @@ def test_every_setting_is_kept(settings, tmp_path):
 
 def test_whatever_else_was_said_of_the_stream_is_kept(tmp_path):
     """Frozen parameters, an ended sequence, known states and weights in the buffer, the names of the columns."""
-    pandas = pytest.importorskip("pandas")
+    pandas = pytest.importorskip("pandas", reason="pandas is in the extra of the tests")
     X = stream(300)
     frame = pandas.DataFrame({"current": X[:, 0]})
     y, weights = np.full(300, -1), np.ones(300)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -21,7 +22,6 @@ from hmmstream.cli.options import EMISSIONS
 from hmmstream.cli.work import EMISSION_CLASSES, Work, emission_of
 from hmmstream.examples import EXAMPLES
 
-ROOT = Path(__file__).parent.parent
 COMMANDS = ["learn", "watch", "fit", "compare", "filter", "smooth", "decode", "score", "forecast", "sample", "info"]
 START = ["--init", "start.hmm"]  # a model to start from: nothing is searched for, which saves time
 
@@ -140,8 +140,6 @@ def test_errors_take_one_line_and_say_what_is_wrong(arguments, message, capsys):
     run(*arguments, code=2)
     error = capsys.readouterr().err.strip().splitlines()[-1:]
     assert error[0].startswith("hmmstream: ")
-    import re
-
     assert re.search(message, error[0]), error
     assert sorted(os.listdir()) == before
     with pytest.raises((ValueError, OSError)):

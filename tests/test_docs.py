@@ -24,7 +24,7 @@ def blocks(page):
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=lambda page: page.name)
 def test_the_examples_of_a_page_run_in_order(page):
     if page.name in NEEDED:
-        pytest.importorskip(NEEDED[page.name])
+        pytest.importorskip(NEEDED[page.name], reason="the page is about it")
     namespace = {"__name__": "example"}
     for block in blocks(page):
         exec(compile(block, str(page), "exec"), namespace)

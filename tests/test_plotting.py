@@ -3,13 +3,10 @@
 import subprocess
 import sys
 
+import matplotlib
 import models
 import numpy as np
 import pytest
-
-pytest.importorskip("matplotlib", reason="Matplotlib is in the extra 'plot', and in that of the tests")
-
-import matplotlib
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 

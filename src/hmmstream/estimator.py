@@ -177,8 +177,7 @@ class HMMEstimator(DensityMixin, BaseEstimator):
         return estimator
 
     def _check_learned(self) -> None:
-        """Refuse what was learned if it does not fit together."""
-        raise NotImplementedError
+        """Refuse what was learned if it does not fit together: each estimator knows how."""
 
     def _check_features(self, emission: Emission) -> None:
         if self.__dict__.get("n_features_in_", emission.n_columns) != emission.n_columns:

@@ -230,13 +230,14 @@ def watch_table(options: Namespace, work: Work, table: TextTable, stop: Stop, ro
 
     def save() -> None:
         work.inputs[key] = {**table.place.as_dict(), "rows": table.place.rows + n_before}
-        work.n_unread = work.reading.bad_rows
+        work.count_unread(table.source, work.reading.bad_rows)
         work.save()
 
     with closing(table.rows(position if table.is_seekable else None, work.patience)) as source:
         try:
             for found in stop.until(source):
                 if found is not None:
+                    work.count_unread(table.source, work.reading.bad_rows)
                     is_learned, log_density = work.teach_row(table.source, *found)
                     now = time.monotonic()
                     if is_learned and work.n_rows % rows == 0 and now - told_at >= seconds:

@@ -321,7 +321,7 @@ class Work:
 
     def teach(self, source: str, chunk: Chunk) -> None:
         """Learn from a chunk, less what is refused and may be left out."""
-        self.n_unread += chunk.n_bad
+        self.count_unread(source, self.n_unread + chunk.n_bad)
         X = chunk.X
         try:
             self.hmm.check(X)
@@ -362,6 +362,12 @@ class Work:
         except ValueError as error:
             raise InputError(f"{source}, line {number:,}: {error}") from None
         return False, None
+
+    def count_unread(self, source: str, n: int) -> None:
+        """So many rows could not be read; together with those that were refused they may be too many."""
+        is_more, self.n_unread = n > self.n_unread, n
+        if is_more and self.bad_rows > self.reading.bad_rows_allowed:
+            raise InputError(f"{source}: more than {self.reading.bad_rows_allowed} rows are bad")
 
     def _leave_out(self, source: str, line: Callable[[int], str], row: int, error: RefusedError) -> None:
         self.n_refused += 1
