@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test bench format clean
+.PHONY: demo test paper bench format clean
 
 # Shows a command, and runs it
 shown = @echo; echo '$$ $(1)'; PATH="$(abspath $(BIN)):$$PATH" sh -c '$(1)'
@@ -22,6 +22,9 @@ test: .venv/test
 	$(BIN)/mypy
 	$(BIN)/pytest -W error -n 2 --dist loadfile --durations 10  # a file's tests share what they compile
 
+paper: .venv/paper
+	$(BIN)/python -m paper
+
 bench: .venv/bench
 	$(BIN)/python -m benchmarks
 
@@ -40,10 +43,15 @@ format: .venv/test
 	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[test]'
 	@touch $@
 
+.venv/paper: .venv/core
+	@echo "Installing what the report needs into .venv (once)"
+	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[paper]'
+	@touch $@
+
 .venv/bench: .venv/test
 	@echo "Installing the peers that the benchmarks run beside into .venv (once)"
 	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[test,bench]'
 	@touch $@
 
 clean:
-	rm -rf .venv demo .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv demo paper/results .mypy_cache .ruff_cache .pytest_cache

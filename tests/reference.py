@@ -446,68 +446,6 @@ def algorithm_1(hmm: HMM, X, step, n_min: int = 20, update_every: int = 1, start
     return Online(hmm, phi, s, log_likelihood, hmm if average is None else new_model(hmm, average))
 
 
-class Paper(NamedTuple):
-    """The paper's model: a Markov chain observed in Gaussian noise."""
-
-    q: np.ndarray
-    mu: np.ndarray
-    upsilon: float
-
-
-def algorithm_2(theta: Paper, nu, Y, step, n_min: int = 20) -> Paper:
-    """Algorithm 2, letter for letter but for the misprints listed in docs/notation.md."""
-    q, mu, upsilon = theta
-    m = len(mu)
-    g = np.exp(-((Y[0] - mu) ** 2) / (2 * upsilon))
-    phi = nu * g / np.sum(nu * g)
-    rho_q = np.zeros((m, m, m))
-    rho_g = np.stack([np.eye(m) * Y[0] ** d for d in range(3)])
-    for n in range(len(Y) - 1):
-        y, gamma = Y[n + 1], step(n + 1)
-        r = phi[:, None] * q / np.sum(phi[:, None] * q, axis=0)
-        g = np.exp(-((y - mu) ** 2) / (2 * upsilon))
-        phi = (phi @ q) * g / np.sum((phi @ q) * g)
-        rho_q = (1 - gamma) * np.einsum("ijl,lk->ijk", rho_q, r)
-        rho_g = (1 - gamma) * np.einsum("dil,lk->dik", rho_g, r)
-        for i in range(m):
-            for j in range(m):
-                rho_q[i, j, j] += gamma * r[i, j]
-            for d in range(3):
-                rho_g[d, i, i] += gamma * y**d
-        if n >= n_min:
-            S_q = rho_q @ phi
-            q = S_q / S_q.sum(axis=1, keepdims=True)
-            S_g = rho_g @ phi
-            mu = S_g[1] / S_g[0]
-            upsilon = np.sum(S_g[2] - mu**2 * S_g[0]) / np.sum(S_g[0])
-    return Paper(q, mu, float(upsilon))
-
-
-def joint_form(hmm: HMM, X, step, n_min: int = 20, as_printed: bool = False) -> HMM:
-    """The form of Mongillo and Denève for categorical data: tau = phi rho is updated instead of rho."""
-    q, b = hmm.transmat, hmm.emission.probs
-    m, k = b.shape
-    Y = X[:, 0].astype(int)
-    phi = hmm.startprob * b[:, Y[0]]
-    phi = phi / phi.sum()
-    tau = np.zeros((m, m, k, m))  # tau[i, j, y, x]: transition i -> j with symbol y seen in j, and now in x
-    for n in range(len(Y) - 1):
-        y, gamma = Y[n + 1], step(n + 1)
-        transfer = q * b[:, y] / np.sum(phi @ q * b[:, y])  # with g(x, Y), not g(x', Y)
-        if as_printed:
-            transfer = q * b[:, [y]] / np.sum(phi @ q * b[:, y])
-        tau = (1 - gamma) * np.einsum("ijyl,lx->ijyx", tau, transfer)
-        for i in range(m):
-            for j in range(m):
-                tau[i, j, y, j] += gamma * phi[i] * transfer[i, j]
-        phi = phi @ transfer / np.sum(phi @ transfer)
-        if n >= n_min:
-            S_joint = tau.sum(axis=3)
-            q = S_joint.sum(axis=2) / S_joint.sum(axis=(1, 2))[:, None]
-            b = S_joint.sum(axis=0) / S_joint.sum(axis=(0, 2))[:, None]
-    return HMM(hmm.startprob, q, Categorical(probs=b))
-
-
 def iid_online_em(hmm: HMM, X, step, n_min: int = 20) -> HMM:
     """Online EM for a mixture (section 3 of the paper): S moves towards the expected statistic of each observation."""
     weights = hmm.transmat[0]

@@ -1,0 +1,67 @@
+"""``python -m paper``: simulate, measure, judge, draw, and write the page."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from pathlib import Path
+
+from paper.claims import judge
+from paper.evidence import Evidence
+from paper.model import FULL, QUICK
+from paper.report import write
+from paper.runner import collect
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options."""
+    options = argparse.ArgumentParser(
+        prog="python -m paper",
+        description="Reproduce every figure, the table and the claims of Cappé (2011). What is done is kept: the same "
+        "command goes on where it was stopped, and more runs are added to those that there are.",
+    )
+    runs = "independent records (default: 100, as in the paper)"
+    options.add_argument("--runs", type=counting, metavar="N", help=runs)
+    options.add_argument("--seed", type=counting, default=2011, help="same seed, same numbers (default: %(default)s)")
+    options.add_argument("--workers", type=counting, default=os.cpu_count(), help="processes (default: one a core)")
+    options.add_argument("--output", type=Path, default=RESULTS, metavar="FOLDER", help="default: paper/results")
+    options.add_argument("--docs", type=Path, metavar="FOLDER", help="put the page and its pictures here too")
+    options.add_argument("--quick", action="store_true", help="a few runs and short records, to see that all works")
+    return options
+
+
+def counting(text: str) -> int:
+    """One of 1, 2, 3, …"""
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"must be a positive whole number, got {text!r}")
+    return int(text)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Do it all."""
+    options = parser().parse_args(arguments)
+    scale = QUICK if options.quick else FULL
+    if options.runs:
+        scale = scale._replace(runs=options.runs)
+    began = time.perf_counter()
+    try:
+        results = collect(options.seed, scale, options.workers, options.output / "runs")
+    except KeyboardInterrupt:
+        print("\nStopped. What was done is kept: the same command goes on from here.", file=sys.stderr)
+        return 130
+    evidence = Evidence(results.tables)
+    write(options.output, evidence, options.seed, scale, results.seconds, options.docs)
+    for claim in judge(evidence):
+        print(f"{claim.holds:8} {claim.words}")
+    if options.quick:
+        print("These are too few runs to judge claims by: leave --quick away for the real thing.")
+    print(f"\n{options.output / 'report.html'}, after {time.perf_counter() - began:.0f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
