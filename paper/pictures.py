@@ -187,17 +187,15 @@ def symbols(evidence: Evidence) -> Figure:
     """The paths of φ, τ and ρ in one run."""
     figure = Figure(figsize=(9.0, 3.0), layout="constrained")
     rows = evidence.tables["symbols"].query("run == 0")
-    widths = {"φ": 0.4, "τ": 0.4, "ρ": 1.2}
     kinds = {
         "φ (the filter)": {"phi1": "state 1"},
         "τ = φ ρ (Mongillo and Denève)": {"tau_1": "state 1", "tau_2": "state 2"},
         "ρ (Algorithm 1)": {"rho_given_1": "given state 1", "rho_given_2": "given state 2"},
     }
     for ax, (title, columns) in zip(figure.subplots(1, 3, sharey=True), kinds.items(), strict=True):
-        for (column, label), colour, line in zip(
-            columns.items(), (BLUE, RED), ("-", ":" if title[0] == "ρ" else "-"), strict=False
-        ):
-            ax.plot(rows.n / 1000, rows[column], line, color=colour, linewidth=widths[title[0]], label=label)
+        width, lines = (1.2, ("-", ":")) if title.startswith("ρ") else (0.4, ("-", "-"))
+        for (column, label), colour, line in zip(columns.items(), (BLUE, RED), lines, strict=False):
+            ax.plot(rows.n / 1000, rows[column], line, color=colour, linewidth=width, label=label)
         ax.set(title=title, xlabel="n, thousands", ylim=(0.0, 1.0))
         for key in ax.legend(loc="lower right", frameon=True, framealpha=0.9, edgecolor="none").get_lines():
             key.set_linewidth(1.6)
@@ -207,16 +205,21 @@ def symbols(evidence: Evidence) -> Figure:
 @drawing
 def growth(evidence: Evidence) -> Figure:
     """Time of one observation against the number of states."""
-    figure = Figure(figsize=(7.0, 3.8), layout="constrained")
+    figure = Figure(figsize=(8.0, 3.8), layout="constrained")
     ax = figure.subplots()
+    table = evidence.tables["growth"]
     colours = {"online EM": BLUE, "batch EM, recursive": GREEN, FORWARD_BACKWARD: RED, TIED: PINK}
     lines = {"hmmstream": "-o", "NumPy": "--s"}
-    for (implementation, method), rows in evidence.tables["growth"].groupby(["implementation", "method"], sort=False):
-        label = f"{method} ({implementation})"
+    for (implementation, method), rows in table.groupby(["implementation", "method"], sort=False):
         style = {"color": colours[method], "markersize": 3.5, "linewidth": 1.3}
-        ax.plot(rows.m, 1e6 * rows.seconds, lines[implementation], label=label, **style)
+        ax.plot(rows.m, 1e6 * rows.seconds, lines[implementation], label=f"{method} ({implementation})", **style)
+    for method, power, name in (("online EM", 4.0, "m⁴"), (FORWARD_BACKWARD, 2.0, "m²")):
+        m = table.loc[table.method == method, "m"].agg(["min", "max"]).to_numpy()
+        guide = 3e-4 * m**power
+        ax.plot(m, guide, color=GREY, linewidth=0.8, zorder=0)
+        ax.annotate(name, (m[1], guide[1]), (4, 0), textcoords="offset points", color=GREY, va="center")
     ax.set(xscale="log", yscale="log", xlabel="states m", ylabel="µs an observation")
-    ticks = sorted(evidence.tables["growth"].m.unique())
+    ticks = sorted(table.m.unique())
     ax.set_xticks(ticks, [str(m) for m in ticks])
     ax.minorticks_off()
     figure.legend(loc="outside right center", fontsize=7)

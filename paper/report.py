@@ -92,9 +92,22 @@ def times(evidence: Evidence) -> str:
     """Table 1: seconds, and relative to online EM of the same column."""
     seconds = evidence.table_1()
     relative = seconds / seconds.loc["online EM"]
-    rows = [[m, *(f"{seconds.loc[m, x]:.3g} s ({relative.loc[m, x]:.2f})" for x in seconds)] for m in METHODS]
+    rows = [[m, *(f"{duration(seconds.loc[m, x])} ({relative.loc[m, x]:.2f})" for x in seconds)] for m in METHODS]
     labels = [f"{name}, the paper's" if name in PRINTED else f"{name}, here" for name in seconds]
     return table(["one pass over the record (relative to online EM)", *labels], rows)
+
+
+def duration(seconds: float) -> str:
+    """A time with its unit."""
+    return f"{seconds:.3g} s" if seconds >= 0.1 else f"{1000 * seconds:.3g} ms"
+
+
+def slowdowns(evidence: Evidence) -> str:
+    """The same times relative to hmmstream's."""
+    seconds = evidence.table_1().drop(columns=[*PRINTED])
+    relative = seconds.div(seconds["hmmstream"], axis=0).drop(columns="hmmstream")
+    rows = [[method, *(f"{x:,.0f}" for x in relative.loc[method])] for method in METHODS]
+    return table(["times as long as hmmstream", *relative], rows)
 
 
 def efficiencies(evidence: Evidence, *methods: str) -> str:
@@ -131,6 +144,7 @@ def page(evidence: Evidence, claims: list[Claim], seed: int, scale: Scale, secon
         "quartiles of steps": quartiles(evidence, "n^-0.8", "n^-0.9", "1/n"),
         "deviations": deviations(evidence),
         "table 1": times(evidence),
+        "slowdowns": slowdowns(evidence),
         "difference": f"{evidence.tables['table1'].difference.max():.0e}",
         "no octave": "" if has_octave else " Octave is not installed here, so its column is missing.",
         "efficiencies": efficiencies(evidence, ONLINE, *AVERAGES),

@@ -13,7 +13,7 @@ import hmmstream
 from hmmstream.cli import main
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 NEEDED = {"coming-from-river.md": "river"}  # packages that hmmstream itself does not need
 
 
@@ -21,7 +21,7 @@ def blocks(page):
     return re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.DOTALL)
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_examples_of_a_page_run_in_order(page):
     if page.name in NEEDED:
         pytest.importorskip(NEEDED[page.name], reason="the page is about it")
@@ -36,7 +36,9 @@ def commands(page):
     return [line[2:] for block in blocks for line in block.splitlines() if line.startswith("$ ")]
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if commands(page)], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if commands(page)], ids=lambda page: str(page.relative_to(ROOT))
+)
 def test_the_commands_of_a_page_run_in_order(page, tmp_path, monkeypatch, capfd):
     """Those of the command alone in this process, which saves the time of imports; others by the shell."""
     monkeypatch.chdir(tmp_path)
@@ -73,7 +75,7 @@ def test_the_family_in_contributing_is_the_tested_one():
     assert statements(page) == statements((ROOT / "examples" / "rayleigh.py").read_text())
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
         assert (page.parent / target).exists(), target
