@@ -119,7 +119,7 @@ class Moment(NamedTuple):
 
     theta: Symbols
     phi: FloatArray  # (m,)
-    rho: FloatArray  # (m, m, k, m): share of transitions i -> j with a symbol, given the present state; or tau
+    statistic: FloatArray  # (m, m, k, m): rho or tau, of transitions i -> j with a symbol, and the present state
 
 
 def symbols_from(S: FloatArray) -> Symbols:

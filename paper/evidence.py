@@ -24,7 +24,7 @@ class Evidence:
         self.tables = tables
         self.estimates = pd.concat([tables["batch"], tables["online"]], ignore_index=True)
         by_method = self.estimates.groupby(["method", "n"])[list(PARAMETERS)]
-        self.median, self.mean = by_method.median(), by_method.mean()
+        self.median = by_method.median()
         self.spread = by_method.quantile(0.75) - by_method.quantile(0.25)
         errors = self.estimates[list(PARAMETERS)] - TRUE
         self.rmse = (errors**2).groupby([self.estimates.method, self.estimates.n]).mean() ** 0.5
@@ -52,6 +52,14 @@ class Evidence:
         ours = self.tables["table1"].pivot(index="method", columns="implementation", values="seconds")
         slowest_first = ours.max().sort_values(ascending=False).index
         return pd.DataFrame(PRINTED, index=list(METHODS)).join(ours[slowest_first])
+
+    def exponents(self) -> pd.DataFrame:
+        """Of the power of m that the cost of an observation grows with, between the two largest m."""
+        rows = []
+        for key, found in self.tables["growth"].groupby(["implementation", "method"], sort=False):
+            (m, seconds), (m_more, seconds_more) = found.nlargest(2, "m").sort_values("m")[["m", "seconds"]].to_numpy()
+            rows.append((*key, np.log(seconds_more / seconds) / np.log(m_more / m)))
+        return pd.DataFrame(rows, columns=["implementation", "method", "exponent"])
 
 
 def asymptotic_deviations(information: FloatArray) -> pd.Series:

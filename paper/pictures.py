@@ -20,10 +20,11 @@ from paper.experiments.batch_em import COMPARED_SIZES
 from paper.experiments.cost import FORWARD_BACKWARD, TIED
 from paper.experiments.freeze import LIMIT, SHARE_2
 from paper.experiments.online_em import AVERAGES
+from paper.experiments.symbols import LIMIT as SYMBOLS_LIMIT
 from paper.model import SIZES
 
 QUARTILE = 0.6745  # of the standard normal
-BLUE, RED, GREEN, PINK, ORANGE = COLOURS[:5]
+BLUE, RED, GREEN, PINK = COLOURS[:4]
 
 
 def drawing(draw: Callable[..., Figure]) -> Callable[..., Figure]:
@@ -196,6 +197,8 @@ def symbols(evidence: Evidence) -> Figure:
         width, lines = (1.2, ("-", ":")) if title.startswith("ρ") else (0.4, ("-", "-"))
         for (column, label), colour, line in zip(columns.items(), (BLUE, RED), lines, strict=False):
             ax.plot(rows.n / 1000, rows[column], line, color=colour, linewidth=width, label=label)
+        if title.startswith("ρ"):
+            ax.axhline(SYMBOLS_LIMIT, color=GREY, linewidth=0.9, zorder=0)
         ax.set(title=title, xlabel="n, thousands", ylim=(0.0, 1.0))
         for key in ax.legend(loc="lower right", frameon=True, framealpha=0.9, edgecolor="none").get_lines():
             key.set_linewidth(1.6)

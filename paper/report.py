@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from markdown_it import MarkdownIt
 
 from hmmstream.io.whole import write_whole
-from paper.claims import NO, PARTLY, YES, Claim, judge
+from paper.claims import NO, PARTLY, YES, Claim
 from paper.evidence import AVERAGED, BATCH, LABELS, ONLINE, SHOWN, Evidence, asymptotic_deviations
 from paper.experiments import EXPERIMENTS
 from paper.experiments.cost import METHODS, PRINTED
 from paper.experiments.online_em import AVERAGES
-from paper.model import PARAMETERS, SIZES, Scale
+from paper.model import PARAMETERS, SIZES
 from paper.pictures import all_pictures, svg
 
 TEMPLATE = Path(__file__).with_name("page.md")  # {name} stands for a picture, a table or a number
+FEW_RUNS = 20  # with fewer the page says so
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; color: #222; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
 table { border-collapse: collapse; font-size: 0.85rem; margin: 1rem 0; }
@@ -61,10 +65,33 @@ def fisher(evidence: Evidence) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["first", "second", "outer", "total"])
 
 
-def versions() -> dict[str, str]:
+def efficiency(evidence: Evidence) -> pd.DataFrame:
+    """n · MSE over the Cramér–Rao bound: a row for each method and n."""
+    pairs = list(evidence.rmse.index)
+    return pd.DataFrame([evidence.inefficiency(*pair) for pair in pairs], evidence.rmse.index).reset_index()
+
+
+def times(evidence: Evidence) -> pd.DataFrame:
+    """Table 1 with the paper's own numbers, and relative to online EM in the same implementation."""
+    seconds = evidence.table_1()
+    both = {"seconds": seconds.stack(), "relative": (seconds / seconds.loc["online EM"]).stack()}
+    return pd.DataFrame(both).rename_axis(["method", "implementation"]).reset_index()
+
+
+def made_with() -> dict[str, str]:
     """What the numbers were made with."""
     names = ("hmmstream", "numpy", "numba", "scipy", "pandas", "matplotlib")
-    return {"Python": platform.python_version(), **{name: version(name) for name in names}}
+    versions = {"Python": platform.python_version(), **{name: version(name) for name in names}}
+    return {**versions, "processor": processor(), "cores": str(os.cpu_count())}
+
+
+def processor() -> str:
+    """What the machine calls it."""
+    with suppress(OSError):
+        found = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text(encoding="utf-8"))
+        if found:
+            return found[1]
+    return platform.processor() or platform.machine()
 
 
 # --- tables of the page ---------------------------------------------------------------------------------------------
@@ -88,8 +115,8 @@ def quartiles(evidence: Evidence, *methods: str) -> str:
     return table(["", "n", *(f"{LABELS[name]}: median (quartiles)" for name in SHOWN)], rows)
 
 
-def times(evidence: Evidence) -> str:
-    """Table 1: seconds, and relative to online EM of the same column."""
+def table_1(evidence: Evidence) -> str:
+    """Seconds, and relative to online EM of the same column."""
     seconds = evidence.table_1()
     relative = seconds / seconds.loc["online EM"]
     rows = [[m, *(f"{duration(seconds.loc[m, x])} ({relative.loc[m, x]:.2f})" for x in seconds)] for m in METHODS]
@@ -117,11 +144,22 @@ def efficiencies(evidence: Evidence, *methods: str) -> str:
     return table([f"n = {max(SIZES):,}", *(LABELS[name] for name in PARAMETERS), "mean"], rows)
 
 
+def where_both(evidence: Evidence) -> str:
+    """Online EM in NumPy and in hmmstream, for the largest number of states that both were tried with."""
+    online = evidence.tables["growth"].query("method == 'online EM'").pivot(index="m", columns="implementation")
+    both = online.seconds.dropna()
+    if "hmmstream" not in both or both.empty:
+        return ""
+    m, last = both.index[-1], both.iloc[-1]
+    return f" At m = {m} online EM in NumPy takes {last.NumPy / last.hmmstream:.2g} times as long as in hmmstream."
+
+
 def deviations(evidence: Evidence) -> str:
     """Asymptotic standard deviations by both estimates of the information; the paper's needs more records."""
     kinds = {"outer": "products of the derivatives of log p(Y given the past), row by row"}
     if evidence.runs > len(PARAMETERS):
-        kinds["total"] = "n · gradient · gradientᵀ, averaged over the records, as in the paper"
+        error = np.sqrt(0.5 / evidence.runs)
+        kinds["total"] = f"n · gradient · gradientᵀ, averaged over the records, as in the paper (± about {error:.0%})"
     found = {kind: asymptotic_deviations(evidence.information[kind]) for kind in kinds}
     rows = [[words, *(f"{x:.3f}" for x in found[kind])] for kind, words in kinds.items()]
     return table(["√(n · Cramér–Rao bound)", *(LABELS[name] for name in PARAMETERS)], rows)
@@ -130,35 +168,36 @@ def deviations(evidence: Evidence) -> str:
 # --- the page -------------------------------------------------------------------------------------------------------
 
 
-def page(evidence: Evidence, claims: list[Claim], seed: int, scale: Scale, seconds: dict[str, float]) -> str:
+def page(evidence: Evidence, claims: list[Claim], settings: dict[str, Any], seconds: dict[str, float]) -> str:
     """The page without its pictures, whose names are left in it."""
     verdicts = Counter(claim.holds for claim in claims)
-    has_octave = "Octave" in evidence.table_1()
+    has_octave = any(name.startswith("Octave") for name in evidence.table_1())
+    holding = f"Of {len(claims)} claims {verdicts[YES]} hold, {verdicts[PARTLY]} in part, {verdicts[NO]} do not."
+    few = f" **Only {evidence.runs} runs: too few to judge by.**" if evidence.runs < FEW_RUNS else ""
     fields = {
-        "verdicts": f"Of {len(claims)} claims {verdicts[YES]} hold, {verdicts[PARTLY]} in part, {verdicts[NO]} do not.",
-        "claims": table(["where", "the paper, in short", "measured here", "holds"], claims),
+        "verdicts": holding + few,
+        "claims": table(["where", "the paper, in short", "taken to mean", "measured here", "holds"], claims),
         "quartiles of figure 2": quartiles(evidence, BATCH),
         "quartiles of figure 3": quartiles(evidence, ONLINE),
         "quartiles of figure 4": quartiles(evidence, "two-phase, as printed", "two-phase"),
         "quartiles of figure 5": quartiles(evidence, AVERAGED),
         "quartiles of steps": quartiles(evidence, "n^-0.8", "n^-0.9", "1/n"),
         "deviations": deviations(evidence),
-        "table 1": times(evidence),
-        "slowdowns": slowdowns(evidence),
+        "table 1": table_1(evidence),
         "difference": f"{evidence.tables['table1'].difference.max():.0e}",
         "no octave": "" if has_octave else " Octave is not installed here, so its column is missing.",
+        "slowdowns": slowdowns(evidence),
         "efficiencies": efficiencies(evidence, ONLINE, *AVERAGES),
+        "where both": where_both(evidence),
         "seconds": table(
-            ["experiment", "seconds on one core"], [(EXPERIMENTS[k].about, f"{x:.1f}") for k, x in seconds.items()]
+            ["experiment", "seconds"], [(EXPERIMENTS[name].about, f"{x:.1f}") for name, x in seconds.items()]
         ),
-        "runs": f"{evidence.runs}",
-        "long_record": f"{scale.long_record:,}",
-        "information": f"{scale.information:,}",
-        "table": f"{scale.table:,}",
-        "seed": f"{seed}",
-        "versions": ", ".join(f"{name} {number}" for name, number in versions().items()),
+        "made with": ", ".join(f"{name} {value}" for name, value in made_with().items()),
+        **{name: f"{value:,}" for name, value in settings.items() if isinstance(value, int)},
+        "seed": str(settings["seed"]),
     }
-    return re.sub(r"\{([^{}]+)\}", lambda found: fields.get(found[1], found[0]), TEMPLATE.read_text())
+    text = TEMPLATE.read_text(encoding="utf-8")
+    return re.sub(r"\{([^{}]+)\}", lambda found: fields.get(found[1], found[0]), text)
 
 
 def as_markdown(text: str) -> str:
@@ -186,23 +225,31 @@ def inlined(name: str, picture: str) -> str:
 
 
 def write(
-    folder: Path, evidence: Evidence, seed: int, scale: Scale, seconds: dict[str, float], docs: Path | None = None
+    folder: Path,
+    evidence: Evidence,
+    claims: list[Claim],
+    settings: dict[str, Any],
+    seconds: dict[str, float],
+    docs: Path | None = None,
 ) -> None:
     """Everything: report.html by itself, README.md with its pictures, here and in the docs, and all tables as CSV."""
-    claims = judge(evidence)
     pictures = {name: svg(figure) for name, figure in all_pictures(evidence).items()}
-    text = page(evidence, claims, seed, scale, seconds)
+    text = page(evidence, claims, settings, seconds)
     for place in (folder, docs):
         if place is not None:
             write_page(place, text, pictures)
     write_whole(folder / "report.html", as_html(text, pictures).encode())
-    settings = {"seed": seed, **scale._asdict(), **versions(), **{f"seconds, {name}": x for name, x in seconds.items()}}
+    about = {**settings, **made_with(), **{f"seconds of {name}": x for name, x in seconds.items()}}
     tables = {
         **evidence.tables,
         "summary": summary(evidence),
+        "scaled": pd.concat([evidence.scaled(method) for method in (ONLINE, *AVERAGES)]),
+        "efficiency": efficiency(evidence),
         "fisher": fisher(evidence),
+        "table1_with_the_papers": times(evidence),
+        "exponents": evidence.exponents(),
         "claims": pd.DataFrame(claims),
-        "settings": pd.DataFrame(settings.items(), columns=["name", "value"]),
+        "settings": pd.DataFrame(about.items(), columns=["name", "value"]),
     }
     for name, rows in tables.items():
         write_whole(folder / f"{name}.csv", rows.to_csv(index=False).encode())

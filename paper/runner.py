@@ -6,8 +6,8 @@ import hashlib
 import json
 import multiprocessing
 import os
-import shutil
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -61,31 +61,31 @@ def collect(seed: int, scale: Scale, workers: int, kept: Path) -> Results:
         name: [Task(name, run, seed, scale, folder / f"{name}-{run}.json") for run in range(experiment.runs(scale))]
         for name, experiment in EXPERIMENTS.items()
     }
-    todo = {name: [task for task in runs if not task.path.exists()] for name, runs in tasks.items()}
+    todo = {name: [task for task in runs if not is_done(task)] for name, runs in tasks.items()}
     total, left = sum(map(len, tasks.values())), sum(map(len, todo.values()))
-    with tqdm(total=total, initial=total - left, unit="run", smoothing=0.0) as bar:
-        bar.set_description("compiling")
-        together = {name: runs for name, runs in todo.items() if not EXPERIMENTS[name].is_timing}
-        with pool_of(workers) as pool:
-            # The first run of each compiles: two that compile the same would each take as long
-            for batch in ([runs[:1] for runs in together.values()], [runs[1:] for runs in together.values()]):
-                done = as_completed([pool.submit(carry_out, task) for runs in batch for task in runs])
-                for future in done:
-                    bar.set_description(EXPERIMENTS[future.result()].about)
-                    bar.update()
+    with tqdm(total=total, initial=total - left, unit="run", smoothing=0.0, desc="compiling") as bar:
+
+        def advance(name: str) -> None:
+            bar.set_description(EXPERIMENTS[name].about)
+            bar.update()
+
+        together = [runs for name, runs in todo.items() if runs and not EXPERIMENTS[name].is_timing]
+        if together:
+            with pool_of(workers) as pool:
+                # The first run of each compiles: two that compile the same would each take as long
+                for batch in ([runs[0] for runs in together], [task for runs in together for task in runs[1:]]):
+                    for future in as_completed([pool.submit(carry_out, task) for task in batch]):
+                        advance(future.result())
         for name, runs in todo.items():
             for task in runs if EXPERIMENTS[name].is_timing else []:
-                bar.set_description(EXPERIMENTS[name].about)
-                carry_out(task)
-                bar.update()
+                advance(carry_out(task))
         bar.set_description("done")
     return read(tasks)
 
 
 def key(seed: int, scale: Scale) -> str:
-    """Another one for another seed or scale, and whenever the code or a program that computes has changed."""
-    programs = version("numpy"), version("numba"), shutil.which("octave-cli")
-    digest = hashlib.sha256(repr((seed, scale._replace(runs=0), programs)).encode())
+    """Another one for another seed or scale, and whenever the code or a library that computes has changed."""
+    digest = hashlib.sha256(repr((seed, scale._replace(runs=0), version("numpy"), version("numba"))).encode())
     for place in MEASURING:
         for path in [place] if place.is_file() else sorted(place.rglob("*.*")):
             if path.suffix in (".py", ".m"):
@@ -93,10 +93,23 @@ def key(seed: int, scale: Scale) -> str:
     return digest.hexdigest()[:12]
 
 
+def is_done(task: Task) -> bool:
+    """Whether a run has left its rows on disk, undamaged."""
+    try:
+        return bool(json.loads(task.path.read_bytes())["rows"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
 @contextmanager
 def pool_of(workers: int) -> Iterator[ProcessPoolExecutor]:
-    """Processes; on an error or Ctrl-C, what has not begun is not begun any more."""
+    """Processes that are ready; on an error or Ctrl-C, what has not begun is not begun any more."""
     pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=prepare)
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # which they inherit, and keep until they are prepared
+    try:
+        pool.submit(int)  # all start with the first task
+    finally:
+        signal.signal(signal.SIGINT, before)
     try:
         yield pool
     finally:
@@ -104,15 +117,17 @@ def pool_of(workers: int) -> Iterator[ProcessPoolExecutor]:
 
 
 def prepare() -> None:
-    """Make a worker leave quietly on Ctrl-C, and sums of matrix products not depend on the number of cores."""
+    """Make a worker leave quietly on Ctrl-C, and when the process that it works for has ended."""
     signal.signal(signal.SIGINT, lambda *_: os._exit(130))
-    threadpool_limits(1)
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
 
 
 def carry_out(task: Task) -> str:
     """Do a run and keep its rows."""
     began = time.perf_counter()
-    with threadpool_limits(1):
+    with threadpool_limits(1):  # else sums of matrix products would depend on the number of cores
         rows = list(EXPERIMENTS[task.name].measure(task.seed, task.run, task.scale))
     content = {"seconds": time.perf_counter() - began, "columns": rows[0]._fields, "rows": rows}
     write_whole(task.path, json.dumps(content).encode())

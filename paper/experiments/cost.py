@@ -7,13 +7,13 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from benchmarks.speed import best_times, start_for, stream_for
 from hmmstream import HMM, Learner, Power, Tied
-from hmmstream.em import EM, Method
+from hmmstream.em import EM
 from hmmstream.record import Record
 from paper.algorithms import Theta, batch_em_forward_backward, batch_em_recursive, online_em, theta_of
 from paper.model import START, Scale, record, values
@@ -48,7 +48,8 @@ def engine(start: HMM, Y: Any) -> list[Callable[[], Learner | EM]]:
     """The three methods in hmmstream. What all iterations on a record have in common is made ready beforehand."""
     learner = Learner(start, averaging=None)
     data = Record(Y, np.arange(len(Y)) == 0)
-    recursive, forward_backward = (EM(start, data, method=m, start_kind="fixed") for m in get_args(Method)[::-1])
+    recursive = EM(start, data, method="recursive", start_kind="fixed")
+    forward_backward = EM(start, data, method="forward-backward", start_kind="fixed")
 
     def online() -> Learner:
         learner.reset()
@@ -72,50 +73,74 @@ def twins(start: HMM, Y: Any) -> list[Callable[[], Theta]]:
     ]
 
 
-def octave(Y: Any, repeats: int) -> list[list[float]]:
+def has_octave() -> bool:
+    """Whether GNU Octave is installed."""
+    return shutil.which("octave-cli") is not None
+
+
+def octave(*arguments: str, cwd: str | None = None) -> list[str]:
+    """The lines that Octave prints."""
+    command = ["octave-cli", "--no-init-file", "--path", str(OCTAVE), *arguments]
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+    if done.returncode != 0 or not done.stdout:
+        raise RuntimeError(f"Octave failed: {done.stderr.strip() or 'it printed nothing'}")
+    return done.stdout.splitlines()
+
+
+def octave_methods(Y: Any, repeats: int) -> list[list[float]]:
     """The three methods in Octave: for each the best time, and the five parameters it ends with."""
     with tempfile.TemporaryDirectory() as folder:
         np.savetxt(Path(folder, "record.txt"), Y, fmt="%.17g")
-        command = ["octave-cli", "--no-init-file", "--path", OCTAVE, OCTAVE / "table_1.m", "record.txt", str(repeats)]
-        done = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)
-    return [[float(word) for word in line.split()] for line in done.stdout.splitlines()]
+        lines = octave(str(OCTAVE / "table_1.m"), "record.txt", str(repeats), cwd=folder)
+    return [[float(word) for word in line.split()] for line in lines]
 
 
 def table_1(seed: int, run: int, scale: Scale) -> Iterator[Time]:
-    """The three methods on one record from the paper's start, in each implementation that there is."""
-    Y = record(seed, run)[: scale.table]
+    """The three methods on one record from the paper's start: in run 0 compiled and in NumPy, in run 1 in Octave."""
+    Y = record(seed, 0)[: scale.table]
     ours, plain = engine(START, Y), twins(START, Y)
     ends = np.array([values(method().model) for method in ours])
-    plain_ends = np.array([[q[0, 0], q[1, 1], *mu, upsilon] for q, mu, upsilon in (method() for method in plain)])
-    seconds = best_times([*ours, *plain], scale.repeats)
-    for at, method in enumerate(METHODS):
-        yield Time("hmmstream", method, scale.table, seconds[at], 0.0)
-        yield Time("NumPy", method, scale.table, seconds[3 + at], float(abs(plain_ends[at] - ends[at]).max()))
-    if shutil.which("octave-cli"):
-        for at, (seconds_there, *end) in enumerate(octave(Y, min(scale.repeats, 3))):
-            yield Time("Octave", METHODS[at], scale.table, seconds_there, float(abs(end - ends[at]).max()))
+    if run == 0:
+        plain_ends = np.array([[q[0, 0], q[1, 1], *mu, upsilon] for q, mu, upsilon in (method() for method in plain)])
+        seconds = best_times([*ours, *plain], scale.repeats)
+        for at, method in enumerate(METHODS):
+            yield Time("hmmstream", method, scale.table, seconds[at], 0.0)
+            yield Time("NumPy", method, scale.table, seconds[3 + at], float(abs(plain_ends[at] - ends[at]).max()))
+    else:
+        name = f"Octave {octave('--version')[0].split()[-1]}"
+        for at, (taken, *end) in enumerate(octave_methods(Y, min(scale.repeats, 3))):
+            yield Time(name, METHODS[at], scale.table, taken, float(abs(end - ends[at]).max()))
+
+
+class Case(NamedTuple):
+    """What the growth of the cost is measured at."""
+
+    implementation: str
+    method: str
+    m: int
+
+
+def cases(scale: Scale) -> list[Case]:
+    """Forward–backward has so little to do that its growth shows only with four times as many states."""
+    return [
+        *(Case("hmmstream", method, m) for method in (*METHODS[:2], TIED) for m in scale.engine_states),
+        *(Case("hmmstream", FORWARD_BACKWARD, 4 * m) for m in scale.engine_states),
+        *(Case("NumPy", method, m) for method in METHODS[:2] for m in scale.twin_states),
+        *(Case("NumPy", FORWARD_BACKWARD, 4 * m) for m in scale.twin_states),
+    ]
 
 
 def growth(seed: int, run: int, scale: Scale) -> Iterator[Growth]:
-    """Each method with more and more states; forward–backward, which has little to do, with four times as many."""
-
-    def measure(implementation: str, method: str, m: int, n: int, work: Callable[[], Any]) -> Growth:
-        with np.errstate(invalid="ignore"):  # of states that were never visited
-            work()  # compiles
-            return Growth(implementation, method, m, best_times([work], scale.repeats)[0] / n)
-
-    for implementation, contenders, all_m in (
-        ("hmmstream", engine, scale.engine_states),
-        ("NumPy", twins, scale.twin_states),
-    ):
-        for m_online in all_m:
-            for at, method in enumerate(METHODS):
-                m, n = m_online, max(2_000_000 // m_online**3, 20)
-                if method == FORWARD_BACKWARD:
-                    m, n = 4 * m, 4_000
-                work = contenders(start_for(m), stream_for(m, n))[at]
-                yield measure(implementation, method, m, n, work)
-    for m in scale.engine_states:
-        start, n = start_for(m), max(2_000_000 // m**3, 20)
-        tied = HMM(start.startprob, start.transmat, start.emission, Tied(1 - np.eye(m, dtype=int)))
-        yield measure("hmmstream", TIED, m, n, engine(tied, stream_for(m, n))[0])
+    """One case a run: the best of many turns, which together take about half a second or more."""
+    implementation, method, m = case = cases(scale)[run]
+    n = 4_000 if method == FORWARD_BACKWARD else max(2_000_000 // m**3, 40)
+    start, Y = start_for(m), stream_for(m, n)
+    if method == TIED:
+        start = HMM(start.startprob, start.transmat, start.emission, Tied(1 - np.eye(m, dtype=int)))
+    methods = (engine if implementation == "hmmstream" else twins)(start, Y)
+    work = methods[METHODS.index(method)] if method in METHODS else methods[0]
+    with np.errstate(invalid="ignore"):  # of states that were never visited
+        work()  # compiles
+        (once,) = best_times([work], 1)
+        turns = max(scale.repeats, round(0.5 / once))
+        yield Growth(*case, best_times([work], turns)[0] / n)

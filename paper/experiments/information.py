@@ -9,7 +9,7 @@ import numpy as np
 
 from paper.model import PARAMETERS, TRUTH, Scale, generator
 
-# hmmstream differentiates by the cells of q in the order of columns: by q(2, 1) = 1 - q(2, 2)
+# The last cell of a row of q is not free: hmmstream differentiates by q(2, 1) = 1 - q(2, 2)
 SIGNS = np.array([1.0, -1.0, 1.0, 1.0, 1.0])
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
 from hmmstream import HMM, Categorical, Power
-from paper.algorithms import Moment, Symbols, symbols_rho, symbols_tau
+from paper.algorithms import Symbols, symbols_rho, symbols_tau
 from paper.model import START, TRUTH, Scale, generator
 
 WORLD = HMM(TRUTH.startprob, TRUTH.transmat, Categorical(probs=[[0.8, 0.15, 0.05], [0.1, 0.3, 0.6]]))
@@ -29,31 +28,18 @@ class Path(NamedTuple):
     rho_given_2: float
     tau_1: float  # τ_n(1)
     tau_2: float
-    jump_phi: float  # largest change by one observation, since the row before
-    jump_rho: float
-    jump_tau: float
     difference: float  # largest, between the parameters that the two forms have come to
 
 
 def paths(seed: int, run: int, scale: Scale) -> Iterator[Path]:
     """Both forms side by side on one record."""
     Y = WORLD.sample(N + 1, generator(seed, "symbols", run))[0][:, 0].astype(int)
-    both = zip(
-        *(form(GUESS, START.startprob, Y, Power(0.6), N_MIN) for form in (symbols_rho, symbols_tau)), strict=True
-    )
-    jumps = []
-    for n, (before, now) in enumerate(pairwise(both), start=2):
-        jumps.append(abs(components(*now) - components(*before)))
+    given = GUESS, START.startprob, Y, Power(0.6), N_MIN
+    for n, (rho, tau) in enumerate(zip(symbols_rho(*given), symbols_tau(*given), strict=True), start=1):
         if n % SHOWN == 0:
-            rho, tau = now
             difference = max(abs(a - b).max() for a, b in zip(rho.theta, tau.theta, strict=True))
-            phi1, *rest = components(rho, tau)
-            largest = np.max(jumps, axis=0)
-            jump = (largest[0], largest[1:3].max(), largest[3:].max())
-            yield Path(run, n, phi1, *rest, *(float(x) for x in jump), float(difference))
-            jumps.clear()
+            rho_11, tau_11 = (form.statistic[0, 0].sum(axis=0).tolist() for form in (rho, tau))
+            yield Path(run, n, float(rho.phi[0]), *rho_11, *tau_11, float(difference))
 
 
-def components(rho: Moment, tau: Moment) -> np.ndarray:
-    """What is shown of the two."""
-    return np.array([rho.phi[0], *rho.rho[0, 0].sum(axis=0), *tau.rho[0, 0].sum(axis=0)])
+LIMIT = float(WORLD.stationary_distribution()[0] * WORLD.transmat[0, 0])  # of ρ, at the true parameters
