@@ -69,7 +69,7 @@ def reproduce(scale: Scale, seed: int, workers: int, folder: Path, docs: Path | 
     results = collect(seed, scale, workers, folder / "runs")
     evidence = Evidence(results.tables)
     claims = judge(evidence)
-    settings = {"seed": seed, **scale._asdict(), "workers": workers, "seconds in all": time.perf_counter() - began}
+    settings = {"seed": seed, **scale._asdict(), "workers": workers, "seconds of this command": time.perf_counter() - began}
     write(folder, evidence, claims, settings, results.seconds, docs)
     for claim in claims:
         print(f"{claim.holds:8} {claim.words}")
