@@ -69,7 +69,8 @@ def reproduce(scale: Scale, seed: int, workers: int, folder: Path, docs: Path | 
     results = collect(seed, scale, workers, folder / "runs")
     evidence = Evidence(results.tables)
     claims = judge(evidence)
-    settings = {"seed": seed, **scale._asdict(), "workers": workers, "seconds of this command": time.perf_counter() - began}
+    taken = time.perf_counter() - began
+    settings = {"seed": seed, **scale._asdict(), "workers": workers, "seconds of this command": taken}
     write(folder, evidence, claims, settings, results.seconds, docs)
     for claim in claims:
         print(f"{claim.holds:8} {claim.words}")
