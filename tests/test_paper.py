@@ -138,7 +138,7 @@ def parts_in(folder):
 
 @pytest.fixture(scope="module")
 def output(tmp_path_factory):
-    """A run that is interrupted, gone on with by another number of workers, damaged on disk, and given more runs."""
+    """A run that is interrupted, damaged on disk, and gone on with by another number of workers, with more runs."""
     folder = tmp_path_factory.mktemp("paper")
     common = ["--quick", "--seed", str(SEED), "--output", str(folder)]
     command = [sys.executable, "-m", "paper", *common, "--runs", "2", "--workers", "2"]
@@ -154,15 +154,12 @@ def output(tmp_path_factory):
     assert "the same command goes on from here" in progress
     assert "Traceback" not in progress
     assert not (folder / "report.html").exists()
-    before = parts_in(folder)
-    assert main([*common, "--runs", "2", "--workers", "1"]) == 0
-    assert before.items() <= parts_in(folder).items()
-    (damaged,) = folder.glob("runs/*/freeze-1.json")
+    damaged = min(parts_in(folder))
     rows = json.loads(damaged.read_bytes())["rows"]
     damaged.write_bytes(damaged.read_bytes()[:100])
     before = parts_in(folder)
     del before[damaged]
-    assert main([*common, "--runs", str(RUNS), "--docs", str(folder / "docs")]) == 0
+    assert main([*common, "--runs", str(RUNS), "--workers", "1", "--docs", str(folder / "docs")]) == 0
     assert before.items() <= parts_in(folder).items()
     assert json.loads(damaged.read_bytes())["rows"] == rows
     return folder
