@@ -124,8 +124,15 @@ def learn_one_microseconds(n: int, repeats: int = 25) -> float:
 def main() -> None:
     """Print the table."""
     print("   m   engine (ns)   C (ns)   engine / C   largest difference of results")
-    for m, n in ((2, 200_000), (4, 200_000), (8, 50_000)):
-        row = against_c(m, n)
+    for m, n, repeats in (
+        (2, 200_000, 25),
+        (4, 200_000, 25),
+        (8, 50_000, 25),
+        (16, 10_000, 5),
+        (32, 4_000, 3),
+        (64, 2_000, 2),
+    ):
+        row = against_c(m, n, repeats)
         print(f"{row.m:4d} {row.engine_ns:13.0f} {row.c_ns:8.0f} {row.ratio:12.2f} {row.difference:14.1e}", flush=True)
     ratio = user_family_against_built_in(200_000)
     print(f"\na user's own family (examples/rayleigh.py) / built-in Exponential: {ratio:.2f}")

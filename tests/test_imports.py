@@ -33,7 +33,15 @@ LAYERS = [
 # Folders whose files come one after the other
 FOLDERS = {"io": ["whole", "parsing", "reading", "writing"], "cli": ["options", "report", "work", "learning", "using"]}
 # What neighbours in other folders may import
-SHARED = {"base", "gaussian", "linear_regression", "special", "bridge", "state", "vectors", "rows", "online"}
+SHARED = {"base", "gaussian", "linear_regression", "special"} | {
+    "bridge",
+    "state",
+    "vectors",
+    "rows",
+    "filter",
+    "window",
+    "online",
+}
 LEVEL = {name: level for level, layer in enumerate(LAYERS) for name in layer}
 MODULES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py") if path.name != "__init__.py")
 

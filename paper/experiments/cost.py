@@ -46,7 +46,7 @@ class Growth(NamedTuple):
 
 def engine(start: HMM, Y: Any) -> list[Callable[[], Learner | EM]]:
     """The three methods in hmmstream. What all iterations on a record have in common is made ready beforehand."""
-    learner = Learner(start, averaging=None)
+    learner = Learner(start, averaging=None, engine="dense")  # the paper's recursion, however many states there are
     data = Record(Y, np.arange(len(Y)) == 0)
     recursive = EM(start, data, method="recursive", start_kind="fixed")
     forward_backward = EM(start, data, method="forward-backward", start_kind="fixed")

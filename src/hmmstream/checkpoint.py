@@ -23,11 +23,22 @@ from hmmstream.averaging import Polyak, StatisticAverage
 from hmmstream.emissions import FAMILIES, AutoRegressive, Emission, Independent, LinearRegression, Poisson
 from hmmstream.io.whole import write_whole
 from hmmstream.journal import Journal
-from hmmstream.learner import Learner
+from hmmstream.learner import Learner, has_window
 from hmmstream.model import HMM
 from hmmstream.priors import Prior
 from hmmstream.record import Record
-from hmmstream.recursions.state import LIKELIHOOD_FACTOR, LOG_LIKELIHOOD, MEMORY, N_SEEN, TIME, Shape, State
+from hmmstream.recursions import window
+from hmmstream.recursions.state import (
+    LIKELIHOOD_FACTOR,
+    LOG_LIKELIHOOD,
+    MEMORY,
+    N_SEEN,
+    TIME,
+    WINDOW_COUNT,
+    WINDOW_FIRST,
+    Shape,
+    State,
+)
 from hmmstream.schedule import Constant, Harmonic, Power, Schedule, TwoPhase
 from hmmstream.selfstart import SelfStart, join
 from hmmstream.transitions import STRUCTURES, Masked, Tied, Transition
@@ -229,12 +240,16 @@ def arguments(thing: Any) -> dict[str, Any]:
     return {name: value for name, value in named.items() if value is not None}
 
 
-LEARNER_SETTINGS = ("step", "averaging", "n_min", "update_every", "prior")
+LEARNER_SETTINGS = ("step", "averaging", "n_min", "update_every", "engine", "prior")
 
 
 def describe_learner(learner: Learner) -> dict[str, Any]:
     settings = {name: getattr(learner, name) for name in ("start", *LEARNER_SETTINGS, "frozen", "latest")}
-    return {**describe_all(settings), "state": learner.state._asdict()}
+    state = learner.state._asdict()
+    if learner.entries is not None:
+        state["clock"] = state["clock"].copy()
+        state["clock"][WINDOW_FIRST] = 0.0  # its oldest entry comes first
+    return {**describe_all(settings), "state": state, "entries": learner.entries}
 
 
 COUNTS = ("n_before", "n_at_last_look")
@@ -298,20 +313,32 @@ class Builder:
     def learner(self, described: dict[str, Any]) -> Learner:
         """A learner with its state, if that fits."""
         parts = described.pop("state")
+        if "engine" not in described:  # a file from before there was a window
+            described = {**described, "engine": "dense", "entries": None}
+            parts = {**parts, "base": np.zeros(0), "clock": np.append(parts["clock"], [0.0, 0.0])}
         start = self.build(described["start"])
         if not isinstance(start, HMM):
             raise ValueError("its start is not a model")
-        emission, has_prior = start.emission, described["prior"] is not None
-        n_groups = start.transition.cells(start.n_components).n_groups
-        shape = Shape(start.n_components, n_groups, emission.width, emission.n_statistics, has_prior=has_prior)
+        settings = {name: self.build(described[name]) for name in LEARNER_SETTINGS}
+        m, emission = start.n_components, start.emission
+        shape = Shape(
+            m,
+            start.transition.cells(m).n_groups,
+            emission.width,
+            emission.n_statistics,
+            has_prior=settings["prior"] is not None,
+            has_window=has_window(settings["engine"], m),
+        )
         if sum(part.size for part in parts.values()) != shape.size:  # before memory is asked for
             raise ValueError("its state is not that of its model")
-        settings = {name: self.build(described[name]) for name in LEARNER_SETTINGS}
         learner = Learner(start, **settings)
         for name, part in zip(State._fields, learner.state, strict=True):
             if parts[name].shape != part.shape or parts[name].dtype != part.dtype:
                 raise ValueError(f"{name} does not have the shape of its model")
             part[:] = parts[name]
+        if learner.window is not None:
+            count = int(learner.vector[WINDOW_COUNT])
+            learner.entries = _checked(described["entries"], (count, learner.window.shape[1]), "window")
         learner.frozen = bool(described["frozen"])
         learner.latest = _checked(described["latest"], learner.latest.shape, "latest values")
         check_state(learner)
@@ -358,6 +385,12 @@ def check_state(learner: Learner) -> None:
     for probabilities in (state.startprob, state.phi, state.transmat):
         if (probabilities < 0.0).any() or not np.allclose(probabilities.sum(axis=-1), 1.0, rtol=0.0, atol=1e-8):
             raise ValueError("its probabilities do not sum to 1")
+    if learner.entries is not None:
+        head, statistic, r = window.split(learner._shape, learner.entries)
+        if (head < 0.0).any() or (head > 1e150).any() or (r < 0.0).any() or (r > 1.0 + 1e-8).any():
+            raise ValueError("its window does not hold probabilities and weights")
+        if not np.isfinite(statistic).all():
+            raise ValueError("its window must hold finite numbers")
     learner.last_model  # noqa: B018  # the parameters make a model, or this says why not
 
 

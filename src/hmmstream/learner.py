@@ -25,7 +25,7 @@ from hmmstream.emissions import Emission
 from hmmstream.model import HMM, Forecast, forecast_of
 from hmmstream.priors import Prior
 from hmmstream.record import Record
-from hmmstream.recursions import online, rows
+from hmmstream.recursions import online, rows, window
 from hmmstream.recursions.bridge import specialize
 from hmmstream.recursions.rows import ACCEPTED
 from hmmstream.recursions.state import (
@@ -36,6 +36,8 @@ from hmmstream.recursions.state import (
     N_AVERAGED,
     N_SEEN,
     TIME,
+    WINDOW_COUNT,
+    WINDOW_FIRST,
     Shape,
     State,
     parts,
@@ -43,6 +45,11 @@ from hmmstream.recursions.state import (
 from hmmstream.schedule import Power, Schedule, Step, check_step, evaluate, is_built_in
 
 NEVER = np.iinfo(np.int64).max
+ENGINES = ("auto", "dense", "window")
+MANY_STATES = 16  # from here on a window is the faster engine
+PATIENCE = 2.0  # a window may be as many times as large as the numbers that the dense statistic goes through
+FIRST_ROOM = 32  # entries of a window to begin with
+MOST_ROOM = 2**26  # numbers of a window that may still be doubled: half a gigabyte
 REMEMBERED = 0.1  # of the rows that a start was made from
 PLAIN_NUMBERS = frozenset({float, np.float64, np.float32, np.int64, np.int32})
 NO_STARTS: IntArray = np.empty(0, dtype=np.int64)
@@ -80,6 +87,11 @@ class Learner:
         The first new parameters come with the observation of index n_min + 1 (indices count from 0, as in the paper).
     update_every : int
         M-step only at every observation whose index is a multiple of this.
+    engine : "auto", "dense" or "window"
+        How the statistic is brought up to date. "dense" is the paper's recursion, which costs m⁴ a step for a full
+        transition matrix. "window" has the same result to rounding and costs m² times the number of observations that
+        the chain remembers its state for. "auto" takes the one that is faster, and turns from the second to the first
+        where the chain remembers for long.
     prior : Prior or None
         What is believed of the parameters before anything was seen.
 
@@ -102,6 +114,7 @@ class Learner:
         averaging: Averaging | str = "auto",
         n_min: float = 20,
         update_every: int = 1,
+        engine: str = "auto",
         prior: Prior | None = None,
     ) -> None:
         if not isinstance(start, HMM):
@@ -110,7 +123,10 @@ class Learner:
             raise ValueError(f"n_min must be an integer that is not negative, or math.inf, got {n_min!r}")
         if not (is_integer(update_every) and update_every >= 1):
             raise ValueError(f"update_every must be a positive integer, got {update_every!r}")
+        if engine not in ENGINES:
+            raise ValueError(f"engine must be one of {ENGINES}, got {engine!r}")
         self.start = start
+        self.engine = engine
         self.step = Power(0.6) if step is None else step
         check_step(self.step)
         self.averaging = averages.resolve(averaging)
@@ -124,8 +140,15 @@ class Learner:
         """What follows from the settings, for the compiled loop."""
         m, emission = self.start.n_components, self.start.emission
         self._cells = self.start.transition.cells(m)
-        width = emission.width
-        self._shape = Shape(m, self._cells.n_groups, width, emission.n_statistics, has_prior=self.prior is not None)
+        self._runs = self._cells.runs if has_window(self.engine, m) else None  # the dense loop has no use for it
+        self._shape = Shape(
+            m,
+            self._cells.n_groups,
+            emission.width,
+            emission.n_statistics,
+            has_prior=self.prior is not None,
+            has_window=has_window(self.engine, m),
+        )
         self._buffer = np.empty((1, emission.n_features))
         self._is_number = emission.n_features == 1
         self._row_shape = None if emission.n_lags else (emission.n_features,)
@@ -143,6 +166,9 @@ class Learner:
         """Forget all that was learned and go back to the start."""
         self.frozen = False
         self.vector = np.zeros(self._shape.size)
+        self.window = None
+        if has_window(self.engine, self.start.n_components):
+            self.window = np.empty((FIRST_ROOM, window.entry_size(self._shape, self._runs)))
         self.latest = np.full(self.start.emission.n_lags, np.nan)  # values that the next row depends on
         state = self.state
         state.clock[LIKELIHOOD_FACTOR] = 1.0
@@ -211,7 +237,7 @@ class Learner:
         self._run(data.X, starts, self._not_filtered, data.states, data.weights, is_recall=True)
         state = self.state
         if state.clock[MEMORY] == math.inf:
-            state.prior[:] += REMEMBERED * state.clock[TIME] * state.S
+            state.prior[:] += REMEMBERED * state.clock[TIME] * self._up_to_date().S
 
     def learn_one(self, x: Any) -> None:
         """Learn from one observation: a number, or a sequence of n_features numbers."""
@@ -221,6 +247,7 @@ class Learner:
         """What ``learn_one(x)`` would find, by the raw iterate; nothing is learned."""
         vector = self.vector.copy()
         vector[LOG_LIKELIHOOD], vector[LIKELIHOOD_FACTOR] = 0.0, 1.0  # that of all before would swallow the digits
+        vector[WINDOW_FIRST], vector[WINDOW_COUNT] = 0.0, 0.0
         filtered = np.empty((1, self.start.n_components))
         self._run(self._one(x), NO_STARTS, filtered, trial=vector)
         return Peek(filtered[0], log_likelihood(vector))
@@ -247,12 +274,15 @@ class Learner:
         source[cells.groups[is_group]] = self._cells.groups.reshape(m, m)[np.ix_(at, at)].ravel()[is_group]
         source[n_groups:] = (n_groups + at[:, np.newaxis] * p + np.arange(p)).ravel()
         state = self.state
-        for by_state in (state.startprob, state.phi, state.alive, state.theta, state.mean_theta, state.rho):
+        for by_state in (state.startprob, state.phi, state.alive, state.theta, state.mean_theta):
             by_state[:] = by_state[at]
+        state.rho[:] = state.rho[at[: len(state.rho)]]
         for by_pair in (state.transmat, state.mean_transmat):
             by_pair[:] = by_pair[np.ix_(at, at)]
-        for by_component in (state.S, state.mean_S, state.prior, *state.rho):
+        for by_component in (state.S, state.mean_S, state.base, state.prior, *state.rho):
             by_component[:] = by_component[source[: len(by_component)]]
+        if self.window is not None:
+            window.relabel(self._shape, self.window, self._cells.runs, cells.runs, at)
         self.start, self.prior = start, self.prior and self.prior.relabel(at)
         self._lay_out()
 
@@ -276,6 +306,7 @@ class Learner:
 
         self.prior = self.prior and self.prior.with_features(emission)
         self.start = HMM(self.start.startprob, self.start.transmat, joint, self.start.transition)
+        entries, shape = self.window, self._shape
         self._lay_out()
         self.vector = np.zeros(self._shape.size)
         wide = self.state
@@ -284,15 +315,25 @@ class Learner:
         for new, old in ((wide.theta, narrow.theta), (wide.mean_theta, narrow.mean_theta)):
             new[:, at] = np.concatenate([old[:, our_at], theta[:, new_at]], axis=1)
         joint.prepare(wide.theta)
-        statistics = (*wide.rho, wide.S, wide.mean_S), (*narrow.rho, narrow.S, narrow.mean_S)
-        if self.prior is not None:
-            statistics = (*statistics[0], wide.prior), (*statistics[1], narrow.prior)
-        for new, old in zip(*statistics, strict=True):
-            new[:n_groups] = old[:n_groups]
-            both, ours = (S[n_groups:].reshape(len(theta), -1) for S in (new, old))
+
+        def widen(new: FloatArray, old: FloatArray) -> None:
+            both, ours = (S.reshape(len(theta), -1) for S in (new, old))
             both[:, 0] = ours[:, 0]
             missed = ours[:, :1, np.newaxis] * expected[:, new_S_at]
             both[:, S_at] = np.concatenate([ours[:, our_S_at], missed], axis=1)
+
+        statistics = [(wide.S, narrow.S), (wide.mean_S, narrow.mean_S), *zip(wide.rho, narrow.rho, strict=True)]
+        statistics += [(new, old) for new, old in ((wide.base, narrow.base), (wide.prior, narrow.prior)) if len(new)]
+        for new, old in statistics:
+            new[:n_groups] = old[:n_groups]
+            widen(new[n_groups:], old[n_groups:])
+        if entries is not None:
+            head, statistic, r = window.split(shape, entries)
+            self.window = np.empty((len(entries), window.entry_size(self._shape, self._runs)))
+            new_head, new_statistic, new_r = window.split(self._shape, self.window)
+            new_head[:], new_r[:] = head, r
+            for new, old in zip(new_statistic, statistic, strict=True):
+                widen(new, old)
 
     def freeze(self) -> None:
         """Hold the parameters: observations still move the filter and the statistic."""
@@ -362,6 +403,8 @@ class Learner:
             self._cells.groups,
             self._cells.shares,
             self._cells.leaders,
+            self._runs,
+            self.window if trial is None or self.window is None else np.empty_like(self.window[:2]),
             X,
             self._schedule,
             steps,
@@ -374,6 +417,18 @@ class Learner:
             online.AVERAGE_NOTHING if is_held else self._average_kind,
             self._average_from,
         )
+        if refused <= online.NO_ROOM:
+            done = online.NO_ROOM - refused
+            self._make_room()
+            self._run(
+                X[done:],
+                starts[starts >= done] - done,
+                filtered[done:],
+                None if states is None else states[done:],
+                None if weights is None else weights[done:],
+                is_recall=is_recall,
+            )
+            return
         if refused != ACCEPTED:
             error = self.start.emission.refusal(X, refused)
             error.args = (f"{error} Nothing was learned from this chunk.",)
@@ -381,12 +436,61 @@ class Learner:
         if len(self.latest) and len(X) and trial is None:
             self.latest = self.start.emission.latest(X)
 
+    def _make_room(self) -> None:
+        """Let the window grow, or turn to the dense recursion where that costs less."""
+        assert self.window is not None
+        m, n_rows = self._shape.n_states, self._shape.n_rows
+        rows = min(self.update_every, window.SETTLE_SELDOM)  # between two sweeps
+        dense_is_cheaper = self.window.size / rows > PATIENCE * m * m * n_rows
+        if (self.engine == "auto" and dense_is_cheaper) or self.window.size > MOST_ROOM:
+            self._turn_dense()
+            return
+        entries = self.entries  # all of it: there is no room
+        self.window = np.concatenate([entries, np.empty_like(entries)])
+        self.vector[WINDOW_FIRST] = 0.0
+
+    def _turn_dense(self) -> None:
+        """Go on with the dense recursion for good: the chain remembers its state for too long."""
+        before, entries, shape, runs = self.state, self.entries, self._shape, self._cells.runs
+        assert entries is not None
+        self.engine, self.window = "dense", None
+        self._lay_out()
+        self.vector = np.zeros(self._shape.size)
+        for name, part in self.state._asdict().items():
+            if name not in ("rho", "base"):
+                part[:] = getattr(before, name)
+        self.vector[WINDOW_FIRST] = self.vector[WINDOW_COUNT] = 0.0
+        window.unroll(shape, before, entries, runs, self._cells.groups, self.state.rho)
+
+    def _up_to_date(self) -> State:
+        """The state with S as of the last observation, which a window computes only when it is needed."""
+        if self.window is None:
+            return self.state
+        vector = self.vector.copy()
+        window.refresh(self._shape, vector, self._cells.groups, self._runs, self.window)
+        return parts(self._shape, vector)
+
     def _specialize(self) -> Any:
         """Find or make the machine code for this family, number of states and features."""
-        kernel = (self.start.emission, self._shape, self.vector, *self._cells[1:])
+        kernel = (self.start.emission, self._shape, self.vector, *self._cells[1:], self._runs, self.window)
         data = (self._buffer, self._schedule, NO_STEPS, NO_STARTS, None, None, self._not_filtered)
         self._loop = specialize(online.learn, *kernel, *data, 0, 1, 0, 0)
         return self._loop
+
+    @property
+    def entries(self) -> FloatArray | None:
+        """The window, the oldest observation first."""
+        if self.window is None:
+            return None
+        first, count = int(self.vector[WINDOW_FIRST]), int(self.vector[WINDOW_COUNT])
+        return np.take(self.window, range(first, first + count), axis=0, mode="wrap")
+
+    @entries.setter
+    def entries(self, entries: FloatArray) -> None:
+        assert self.window is not None
+        self.window = np.empty((max(len(entries), FIRST_ROOM), self.window.shape[1]))
+        self.window[: len(entries)] = entries
+        self.vector[WINDOW_FIRST], self.vector[WINDOW_COUNT] = 0.0, len(entries)
 
     # --- what has been learned --------------------------------------------------------------------------------------
 
@@ -417,7 +521,7 @@ class Learner:
     def statistic(self) -> Statistic:
         """The sufficient statistic S as it stands."""
         m, n_groups = self._shape.n_states, self._shape.n_groups
-        state = self.state
+        state = self._up_to_date()
         by_group = np.append(state.S[:n_groups], 0.0)  # the last for cells of no group
         emissions = state.S[n_groups:].reshape(m, -1)
         return Statistic(
@@ -458,10 +562,16 @@ class Learner:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self.vector = self.vector.copy()  # what was loaded may be read-only
+        self.window = None if self.window is None else self.window.copy()
         self._lay_out()
 
     def __repr__(self) -> str:
         return f"<Learner of {self.start.n_components} states after {self.n_samples_seen:,} observations>"
+
+
+def has_window(engine: str, n_states: int) -> bool:
+    """Whether a learner begins with a window."""
+    return engine == "window" or (engine == "auto" and n_states >= MANY_STATES)
 
 
 def log_likelihood(vector: FloatArray) -> float:

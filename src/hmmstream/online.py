@@ -58,8 +58,10 @@ class OnlineHMM(HMMEstimator):
         M-step only at every observation whose index is a multiple of this.
     prior : Prior or None
         What is believed of the parameters before anything was seen, as imagined observations.
-    engine : "auto" or "dense"
-        How the statistic is computed.
+    engine : "auto", "dense" or "window"
+        How the statistic is computed. "dense" is the paper's recursion; its cost for a full transition matrix grows as
+        m⁴. "window" has the same result to rounding at m² times the number of observations that the chain remembers
+        its state for. "auto" takes the faster.
     random_state : int or None
         For ``init="auto"``.
 
@@ -320,13 +322,12 @@ class OnlineHMM(HMMEstimator):
 
     def _new_learner(self) -> Learner | SelfStart:
         self._check_settings()
-        if self.engine not in ("auto", "dense"):
-            raise ValueError(f"engine must be 'auto' or 'dense', got {self.engine!r}")
         settings: dict[str, Any] = {
             "step": self.step,
             "averaging": self.averaging,
             "n_min": self.n_min,
             "update_every": self.update_every,
+            "engine": self.engine,
         }
         if isinstance(self.init, HMM):
             return Learner(self._explicit_start(), prior=self.prior, **settings)

@@ -26,6 +26,19 @@ class Cells(NamedTuple):
     shares: FloatArray  # (m * m,): 1 / (number of cells of that group in its row)
     leaders: IntArray  # (m,): the first row that is made of the same groups
 
+    @property
+    def runs(self) -> IntArray | None:
+        """Stretches of states that a state can be reached from: (state, first, one past the last), state by state.
+
+        None if all transitions are possible.
+        """
+        m = len(self.leaders)
+        is_possible = self.groups.reshape(m, m).T >= 0
+        if is_possible.all():
+            return None
+        ends = np.argwhere(np.diff(is_possible, axis=1, prepend=False, append=False)).reshape(-1, 2, 2)
+        return np.ascontiguousarray(np.stack([ends[:, 0, 0], ends[:, 0, 1], ends[:, 1, 1]], axis=1), dtype=np.int64)
+
 
 class Transition(ABC):
     """The structure of a transition matrix."""
@@ -52,7 +65,7 @@ class Transition(ABC):
         compositions: list[dict[int, int]] = []
         shares = np.zeros(groups.shape)
         for i, row in enumerate(flat):
-            members, counts = np.unique(row[row >= 0], return_counts=True)
+            members, places, counts = np.unique(row[row >= 0], return_inverse=True, return_counts=True)
             if not len(members):
                 raise ValueError(f"{self!r}: no transition out of state {i} is possible")
             composition = dict(zip(members.tolist(), counts.tolist(), strict=True))
@@ -63,9 +76,7 @@ class Transition(ABC):
                         f"{self!r}: row {i} shares a group with another row, but does not hold the same groups "
                         "equally often: the M-step would not be explicit; give the row groups of its own"
                     )
-            for j, group in enumerate(row):
-                if group >= 0:
-                    shares[i, j] = 1.0 / composition[group]
+            shares[i, row >= 0] = 1.0 / counts[places]
         leaders = np.array([leader_of[next(iter(composition))] for composition in compositions], dtype=np.int64)
         n_groups = int(flat.max()) + 1
         return Cells(n_groups, np.ascontiguousarray(flat.ravel(), dtype=np.int64), shares.ravel(), leaders)

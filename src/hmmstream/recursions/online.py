@@ -6,29 +6,26 @@ transitions, one number a group, then the emissions, ``n_statistics`` numbers a 
 
 from __future__ import annotations
 
-from math import exp, inf, log
 from typing import Any
 
 from hmmstream.arrays import UNKNOWN, FloatArray, IntArray
 from hmmstream.compilable import workspace
 from hmmstream.emissions.base import DEAD, RARE
 from hmmstream.recursions.bridge import compiled, inlined, view
+from hmmstream.recursions.filter import begin, clamp, compute_statistic, retrospect, update_filter
 from hmmstream.recursions.rows import ACCEPTED, first_refused, read
 from hmmstream.recursions.state import (
     IN_SEQUENCE,
-    LIKELIHOOD_FACTOR,
-    LOG_LIKELIHOOD,
     MEMORY,
     N_AVERAGED,
     N_SEEN,
     TIME,
+    WINDOW_COUNT,
     State,
     compiled_parts,
 )
+from hmmstream.recursions.window import SETTLE_OFTEN, SETTLE_SELDOM, count_final, push, sweep, translate_window
 
-LARGEST_STATISTIC = 1e300
-UNREACHABLE = 1e-250  # a predicted probability below this is 0: its reciprocal would overflow
-UNDERFLOW = 1e-50  # of the pending likelihood factor
 EXTINCT = 1e-40  # smallest probability of a possible transition; what has not been seen for long can happen again
 REVIVAL = 5.0  # visits before a state that had died is estimated again
 RECENTRE_EVERY = 64  # observations; and at n = 1, 2, 4, …, 32
@@ -36,6 +33,7 @@ RECENTRE_EVERY = 64  # observations; and at n = 1, 2, 4, …, 32
 BLOCK = 64  # step sizes are computed in blocks: those of n // BLOCK = 0, 1, …
 
 AVERAGE_NOTHING, AVERAGE_STATISTIC, AVERAGE_PARAMETERS = 0, 1, 2
+NO_ROOM = -2  # less the number of rows that were learned from
 
 
 @compiled
@@ -46,6 +44,8 @@ def learn(
     groups: IntArray,
     shares: FloatArray,
     leaders: IntArray,
+    runs: IntArray | None,
+    window: FloatArray | None,
     X: FloatArray,
     schedule: FloatArray,
     steps: FloatArray,
@@ -59,6 +59,9 @@ def learn(
     average_from: int,
 ) -> int:
     """Learn from each row of ``X``, or change nothing and return the place of the first value that is not acceptable.
+
+    With a ``window``, whose entries follow the ``runs`` of possible transitions, the statistic comes from it. When it
+    is full, learning stops: what is returned then is NO_ROOM less the number of rows that were learned from.
 
     Step sizes come from the numbers of a built-in ``schedule``, unless there are ``steps``, one for each observation.
     ``starts`` are the rows at which a new sequence begins, ``known`` the states of rows where they are known, and
@@ -77,8 +80,11 @@ def learn(
     y = workspace(emission.n_features)
     block = workspace(BLOCK)
     first = int(state.clock[TIME])
+    settle_every = min(max(update_every, SETTLE_OFTEN), SETTLE_SELDOM)
     next_start = 0
     for row in range(len(X)):
+        if window is not None and state.clock[WINDOW_COUNT] == len(window):
+            return NO_ROOM - row
         if next_start < len(starts) and starts[next_start] == row:
             state.clock[IN_SEQUENCE] = 0.0
             next_start += 1
@@ -95,17 +101,27 @@ def learn(
         if known is not None:
             state_is = known[row]
         missing = emission.is_missing(y) or weight == 0.0  # then the chain moves on, and there is nothing to learn
-        advance(emission, shape, state, groups, y, state_is, 0.0 if missing else gamma, weight)
+        if window is None:
+            advance(emission, shape, state, groups, y, state_is, 0.0 if missing else gamma, weight)
+        else:
+            push(emission, shape, state, runs, window, y, state_is, 0.0 if missing else gamma, weight)
+        is_update = not missing and n > n_min and (update_every == 1 or n % update_every == 0)
+        is_recentring = not missing and emission.is_centred and (n % RECENTRE_EVERY == 0 or n & (n - 1) == 0)
+        if window is not None:
+            is_settling = int(state.clock[N_SEEN]) % settle_every == 0
+            if is_update or is_recentring or is_settling:
+                n_final = count_final(shape, state, runs, window) if is_settling else 0
+                sweep(shape, state, groups, runs, window, n_final)
         if not missing:
             count_visits(shape, state)
-            if n > n_min and (update_every == 1 or n % update_every == 0):
+            if is_update:
                 maximize(emission, shape, state, groups, shares, leaders)
                 if averaging == AVERAGE_STATISTIC:
                     average_statistic(shape, state)
             if averaging == AVERAGE_PARAMETERS and n > average_from:
                 average_parameters(shape, state)
-            if emission.is_centred and (n % RECENTRE_EVERY == 0 or n & (n - 1) == 0):
-                recentre(emission, shape, state)
+            if is_recentring:
+                recentre(emission, shape, state, window)
             state.clock[TIME] = n + 1.0
         if len(filtered) > 0:
             for k in range(m):
@@ -166,99 +182,6 @@ def advance(
         clamp(shape, state, predicted, known)
     update_filter(emission, shape, state, predicted, y)
     update_statistic(shape, state, groups, r, s, 1.0 - gamma, weight * gamma if moved else 0.0, weight * gamma)
-
-
-@inlined
-def clamp(shape: Any, state: State, predicted: FloatArray, known: int) -> None:
-    """No state but the known one is possible. Where that was impossible, the observer is believed all the same."""
-    for k in range(shape.n_states):
-        if k != known:
-            predicted[k] = 0.0
-        elif predicted[k] == 0.0:
-            predicted[k] = 1.0
-            state.clock[LOG_LIKELIHOOD] = -inf
-
-
-@inlined
-def begin(shape: Any, state: State, predicted: FloatArray, r: FloatArray) -> None:
-    """The first observation of a sequence: no transition, and the past says nothing about it."""
-    for k in range(shape.n_states):
-        predicted[k] = state.startprob[k] if state.startprob[k] > UNREACHABLE else 0.0
-        for i in range(shape.n_states):
-            r[i, k] = state.phi[i]
-    state.clock[IN_SEQUENCE] = 1.0
-
-
-@inlined
-def compute_statistic(emission: Any, shape: Any, state: State, y: FloatArray, s: FloatArray) -> None:
-    """The statistic of ``y`` in each state, always finite: what a family lets overflow is cut off."""
-    total = 0.0
-    for i in range(shape.n_states):
-        emission.statistic(state.theta[i], y, s[i])
-        for a in range(shape.n_statistics):
-            total += s[i, a]
-    if not -inf < total < inf:
-        for i in range(shape.n_states):
-            for a in range(shape.n_statistics):
-                s[i, a] = min(max(s[i, a], -LARGEST_STATISTIC), LARGEST_STATISTIC) if s[i, a] == s[i, a] else 0.0
-
-
-@inlined
-def retrospect(shape: Any, state: State, predicted: FloatArray, r: FloatArray) -> None:
-    """Predicted probabilities, and r[i, k], the probability that the chain was in i given that it is now in k."""
-    m = shape.n_states
-    for k in range(m):
-        total = 0.0
-        for i in range(m):
-            r[i, k] = state.phi[i] * state.transmat[i, k]
-            total += r[i, k]
-        if total > UNREACHABLE:
-            scale = 1.0 / total
-            for i in range(m):
-                r[i, k] *= scale
-        else:
-            total = 0.0
-            for i in range(m):  # any distribution would do: it is given no weight
-                r[i, k] = state.phi[i]
-        predicted[k] = total
-
-
-@inlined
-def update_filter(emission: Any, shape: Any, state: State, predicted: FloatArray, y: FloatArray) -> None:
-    """Bayes' rule in log-densities, shifted by their maximum. What is impossible in every state tells nothing."""
-    m = shape.n_states
-    log_g = workspace(shape.n_states)
-    total = 0.0
-    for k in range(m):
-        log_g[k] = emission.log_density(state.theta[k], y) if predicted[k] > 0.0 else -inf
-        total += log_g[k]
-    if not -inf < total < inf:
-        for k in range(m):
-            if not -inf < log_g[k] < inf:
-                log_g[k] = -inf
-    top = log_g[0]
-    for k in range(1, m):
-        top = max(top, log_g[k])
-    if top == -inf:
-        total = 0.0
-        for k in range(m):
-            total += predicted[k]  # less than 1, if all but a known state were ruled out
-        for k in range(m):
-            state.phi[k] = predicted[k] / total
-        state.clock[LOG_LIKELIHOOD] = -inf
-        return
-    density = 0.0
-    for k in range(m):
-        state.phi[k] = predicted[k] * exp(log_g[k] - top)
-        density += state.phi[k]
-    scale = 1.0 / density
-    for k in range(m):
-        state.phi[k] *= scale
-    state.clock[LOG_LIKELIHOOD] += top + emission.shared_log_density(state.theta[0], y)
-    state.clock[LIKELIHOOD_FACTOR] *= density  # one logarithm for many factors
-    if state.clock[LIKELIHOOD_FACTOR] < UNDERFLOW:
-        state.clock[LOG_LIKELIHOOD] += log(state.clock[LIKELIHOOD_FACTOR])
-        state.clock[LIKELIHOOD_FACTOR] = 1.0
 
 
 @inlined
@@ -395,7 +318,7 @@ def average_parameters(shape: Any, state: State) -> None:
 
 
 @inlined
-def recentre(emission: Any, shape: Any, state: State) -> None:
+def recentre(emission: Any, shape: Any, state: State, window: FloatArray | None) -> None:
     """Measure each state's statistic from its current mean, so that no digits are lost far from the origin."""
     p = shape.n_statistics
     S = view(state.S, shape.n_groups, (shape.n_states, p))
@@ -404,8 +327,10 @@ def recentre(emission: Any, shape: Any, state: State) -> None:
         if S[i, 0] > DEAD:
             first = shape.n_groups + i * p
             emission.move_centre(state.theta[i], S[i], shift)
-            for k in range(shape.n_states):
+            for k in range(shape.n_rho):
                 emission.translate(state.rho[k, first : first + p], shift)
+            if window is not None:
+                translate_window(emission, shape, state, window, i, shift)
             emission.translate(view(state.mean_S, first, (p,)), shift)
             if shape.n_prior_rows > 0:
                 emission.translate(view(state.prior, first, (p,)), shift)

@@ -11,14 +11,8 @@ from typing import Any
 from hmmstream.arrays import UNKNOWN, FloatArray, IntArray
 from hmmstream.compilable import workspace
 from hmmstream.recursions.bridge import compiled, view
-from hmmstream.recursions.online import (
-    begin,
-    clamp,
-    compute_statistic,
-    retrospect,
-    update_filter,
-    update_statistic,
-)
+from hmmstream.recursions.filter import begin, clamp, compute_statistic, retrospect, update_filter
+from hmmstream.recursions.online import update_statistic
 from hmmstream.recursions.rows import read
 from hmmstream.recursions.state import IN_SEQUENCE, compiled_parts
 

@@ -19,7 +19,9 @@ LOG_LIKELIHOOD = 3
 LIKELIHOOD_FACTOR = 4  # a factor of the likelihood whose logarithm is still to be taken
 N_AVERAGED = 5
 MEMORY = 6  # the most observations that S can stand for, if old ones are forgotten; else infinite
-CLOCK_SIZE = 7
+WINDOW_FIRST = 7  # the oldest entry of the window
+WINDOW_COUNT = 8  # its number of entries
+CLOCK_SIZE = 9
 
 
 class Shape(Compilable):
@@ -33,10 +35,21 @@ class Shape(Compilable):
         "n_statistics",
         "n_emission_rows",
         "n_rows",
+        "n_rho",
+        "n_base_rows",
         "n_prior_rows",
     )
 
-    def __init__(self, n_states: int, n_groups: int, width: int, n_statistics: int, *, has_prior: bool = False) -> None:
+    def __init__(
+        self,
+        n_states: int,
+        n_groups: int,
+        width: int,
+        n_statistics: int,
+        *,
+        has_prior: bool = False,
+        has_window: bool = False,
+    ) -> None:
         self.n_states = n_states
         self.n_cells = n_states * n_states
         self.n_groups = n_groups  # length of the transition part of S
@@ -44,13 +57,16 @@ class Shape(Compilable):
         self.n_statistics = n_statistics  # of one state's emission
         self.n_emission_rows = n_states * n_statistics
         self.n_rows = n_groups + self.n_emission_rows
+        self.n_rho = 0 if has_window else n_states
+        self.n_base_rows = self.n_rows if has_window else 0
         self.n_prior_rows = self.n_rows if has_prior else 0
 
     @property
     def size(self) -> int:
         """Length of the state vector."""
         m, R = self.n_states, self.n_rows
-        return CLOCK_SIZE + 3 * m + 2 * m * m + 2 * m * self.width + R * m + 2 * R + self.n_prior_rows
+        numbers = CLOCK_SIZE + 3 * m + 2 * m * m + 2 * m * self.width + R * self.n_rho + 2 * R
+        return numbers + self.n_base_rows + self.n_prior_rows
 
 
 class State(NamedTuple):
@@ -64,9 +80,12 @@ class State(NamedTuple):
     mean_transmat: FloatArray  # (m, m) Polyak average
     theta: FloatArray  # (m, width) emission parameters
     mean_theta: FloatArray  # (m, width) Polyak average
-    rho: FloatArray  # (m, R) the auxiliary statistic: transition groups, then each state's emission statistic
+    rho: (
+        FloatArray  # (m, R) the auxiliary statistic: transition groups, then each state's emission statistic; or (0, R)
+    )
     S: FloatArray  # (R,)
     mean_S: FloatArray  # (R,) average in the space of S
+    base: FloatArray  # (R,) the sum of what the window has let go; empty without a window
     prior: FloatArray  # (R,) what S would be if one had seen what the prior imagines; empty without a prior
 
 
@@ -81,7 +100,8 @@ def parts(shape: Shape, vector: FloatArray) -> State:
     theta = mean_transmat + m * m
     mean_theta = theta + m * width
     rho = mean_theta + m * width
-    S = rho + R * m
+    S = rho + R * shape.n_rho
+    base = S + 2 * R
     return State(
         view(vector, 0, (CLOCK_SIZE,)),
         view(vector, startprob, (m,)),
@@ -91,10 +111,11 @@ def parts(shape: Shape, vector: FloatArray) -> State:
         view(vector, mean_transmat, (m, m)),
         view(vector, theta, (m, width)),
         view(vector, mean_theta, (m, width)),
-        view(vector, rho, (m, R)),
+        view(vector, rho, (shape.n_rho, R)),
         view(vector, S, (R,)),
         view(vector, S + R, (R,)),
-        view(vector, S + 2 * R, (shape.n_prior_rows,)),
+        view(vector, base, (shape.n_base_rows,)),
+        view(vector, base + shape.n_base_rows, (shape.n_prior_rows,)),
     )
 
 

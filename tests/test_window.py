@@ -1,0 +1,200 @@
+"""The statistic from a window is that of the dense recursion, whatever the chain remembers, at a cost of m² a step."""
+
+import copy
+import math
+import pickle
+
+import models
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import hmmstream
+from hmmstream import HMM, Categorical, Gaussian, Learner, Masked, OnlineHMM, Power, Prior
+from hmmstream import learner as learners
+from hmmstream.checkpoint import Builder, ModelFileError, describe
+from hmmstream.recursions import window
+
+TOLERANCE = 1e-9
+SEVERAL = [
+    ("gaussian-paper", "full"),
+    ("gaussian-paper", "masked"),
+    ("categorical", "tied"),
+    ("negative-binomial", "full"),
+]
+
+
+def learned(start, X, engine, **options):
+    learner = Learner(start, engine=engine, **options)
+    learner.learn(X)
+    return learner
+
+
+def assert_same(dense, windowed, tolerance=TOLERANCE):
+    for ours, theirs in zip(windowed.statistic, dense.statistic, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=tolerance, atol=tolerance)
+    for name in ("last_model", "model"):
+        ours, theirs = (models.values(getattr(learner, name)) for learner in (windowed, dense))
+        np.testing.assert_allclose(ours, theirs, rtol=tolerance, atol=tolerance)
+    np.testing.assert_allclose(windowed.filtered_proba, dense.filtered_proba, atol=tolerance)
+    assert windowed.log_likelihood == pytest.approx(dense.log_likelihood, rel=tolerance)
+
+
+def assert_identical(a, b):
+    np.testing.assert_array_equal(a.state.S, b.state.S)
+    np.testing.assert_array_equal(a.state.base, b.state.base)
+    np.testing.assert_array_equal(models.values(a.last_model), models.values(b.last_model))
+    np.testing.assert_array_equal(a.entries, b.entries)
+
+
+def levels(m, stay=0.9, variance=0.2, shift=0.0):
+    transmat = np.full((m, m), (1 - stay) / (m - 1))
+    np.fill_diagonal(transmat, stay)
+    return HMM(np.full(m, 1 / m), transmat, Gaussian("tied", means=np.arange(m) + shift, covars=variance))
+
+
+@pytest.mark.parametrize(("family", "structure"), SEVERAL)
+def test_learning_equals_the_dense_recursion(family, structure):
+    X = models.with_gaps(models.make(family, structure).sample(3000, 6)[0], 0.05)
+    start = models.rough_start(family, structure)
+    dense, windowed = (learned(start, X, engine) for engine in ("dense", "window"))
+    assert windowed.window is not None
+    assert_same(dense, windowed)
+    windowed._turn_dense()
+    for learner in (dense, windowed):
+        learner.learn(X[:300])
+    assert_same(dense, windowed)
+
+
+def test_sequences_known_states_weights_and_few_updates_make_no_difference():
+    family = "gaussian-paper"
+    lengths = [1, 400, 2, 1, 596]
+    X, states = models.make(family).sample(sum(lengths), 3)
+    rng = np.random.default_rng(0)
+    known = np.where(rng.random(len(X)) < 0.1, states, -1)
+    weights = rng.choice([0.0, 0.5, 1.0, 2.0], len(X))
+    start, prior = models.rough_start(family), Prior(transitions=2.0)
+    both = [Learner(start, engine=engine, update_every=7, prior=prior) for engine in ("dense", "window")]
+    for learner in both:
+        learner.learn(X, lengths, states=known, weights=weights)
+    assert_same(*both)
+
+
+def test_many_states_over_ten_thousand_observations():
+    X = levels(16).sample(10_000, 1)[0]
+    start = levels(16, 0.7, 1.0, 0.2)
+    windowed = learned(start, X, "auto", n_min=400)
+    assert windowed.window is not None
+    assert_same(learned(start, X, "dense", n_min=400), windowed)
+
+
+def test_a_chain_that_does_not_forget_turns_dense():
+    """Nobody can tell these states apart, and they last: the way back never forgets where it came from."""
+    start = levels(16, 0.9999, 400.0)
+    X = np.random.default_rng(0).normal(8.0, 20.0, 600)
+    windowed = learned(start, X, "auto", n_min=math.inf)
+    assert windowed.window is None
+    assert windowed.engine == "dense"
+    assert_same(learned(start, X, "dense", n_min=math.inf), windowed)
+
+
+@settings(max_examples=40)
+@given(st.integers(0, 2**32 - 1), st.sampled_from([0.001, 0.3, 3.0]), st.sampled_from([0.5, 1e-3, 1e-8]), st.booleans())
+def test_what_was_called_final_stays_so(seed, spread, leave, is_wild):
+    """Chains that mix and that hardly do, with states close together and far apart, and data that fit none of them."""
+    rng = np.random.default_rng(seed)
+    transmat = np.full((3, 3), leave / 2)
+    np.fill_diagonal(transmat, 1 - leave)
+    start = HMM([0.2, 0.3, 0.5], transmat, Gaussian("tied", means=spread * np.arange(3.0), covars=1.0))
+    X = rng.standard_t(1.5, 400) * 5.0 if is_wild else start.sample(400, rng)[0]
+    both = [learned(start, X, engine, n_min=math.inf) for engine in ("dense", "window")]
+    assert_same(*both)
+
+
+def test_chunks_files_and_copies_continue_bit_for_bit(tmp_path):
+    X = models.make("gaussian-paper").sample(3000, 12)[0]
+    start = models.rough_start("gaussian-paper")
+    whole = learned(start, X, "window")
+    chunked = Learner(start, engine="window")
+    for piece in np.split(X, [1, 7, 100, 1500]):
+        chunked.learn(piece)
+    assert_identical(whole, chunked)
+
+    hmm = OnlineHMM(init=start, engine="window").partial_fit(X[:1234])
+    hmm.save(tmp_path / "half.hmm")
+    for half in (hmmstream.load(tmp_path / "half.hmm"), copy.deepcopy(hmm), pickle.loads(pickle.dumps(hmm))):
+        half.partial_fit(X[1234:])
+        assert_identical(whole, half._learner)
+    peeked = hmm._learner.peek(X[1234])
+    hmm.learn_one(X[1234])
+    np.testing.assert_allclose(peeked.filtered_proba, hmm.filtered_proba_, rtol=1e-12)
+
+
+def test_relabelled_states_take_the_window_along():
+    X = models.make("gaussian-paper", "masked").sample(900, 4)[0]
+    both = [Learner(models.rough_start("gaussian-paper", "masked"), engine=engine) for engine in ("dense", "window")]
+    for learner in both:
+        learner.learn(X[:500])
+        learner.relabel([2, 0, 1])
+        learner.learn(X[500:])
+    assert_same(*both)
+
+
+def test_a_feature_that_joins_is_as_if_it_had_been_missing():
+    start = HMM([0.5, 0.3, 0.2], models.STRUCTURES["masked"][1], models.FAMILIES["gaussian-diag"], Masked.banded(3))
+    X = start.sample(700, 4)[0]
+    X[:400, 1] = np.nan
+    columns = [Gaussian("diag", start.emission.means[:, [a]], start.emission.covars[:, [a]]) for a in (0, 1)]
+    late = Learner(HMM(start.startprob, start.transmat, columns[0], start.transition), engine="window", n_min=math.inf)
+    late.learn(X[:400, :1])
+    late.add_features(columns[1])
+    late.learn(X[400:])
+    assert_same(learned(start, X, "window", n_min=math.inf), late)
+
+
+def test_files_from_before_there_was_a_window_are_read():
+    learner = learned(models.paper_start(), models.paper_model().sample(300, 0)[0], "dense")
+    described = describe(learner)
+    del described["engine"], described["entries"], described["state"]["base"]
+    described["state"]["clock"] = described["state"]["clock"][:7]
+    described.pop("is", None)
+    np.testing.assert_array_equal(Builder().learner(described).vector, learner.vector)
+
+
+def test_the_window_does_not_grow_while_nothing_is_learned():
+    start = models.make("gaussian-paper")
+    X = start.sample(20_000, 2)[0]
+    frozen = learned(start, X, "window", n_min=math.inf)
+    frozen.learn(np.full(20_000, np.nan))
+    assert len(frozen.window) <= 512
+
+
+def test_memory_is_not_that_of_the_dense_statistic():
+    m = 200
+    chain = HMM(np.full(m, 1 / m), np.full((m, m), 1 / m), Categorical(probs=np.full((m, 4), 0.25)))
+    assert Learner(chain, engine="window").vector.size < 6 * m * m < Learner(chain, engine="dense").vector.size / 30
+
+
+def test_runs_are_the_possible_transitions():
+    mask = np.random.default_rng(1).random((9, 9)) < 0.4
+    np.fill_diagonal(mask, True)
+    before, after = window.cells_of(None, Masked(mask).cells(9).runs)
+    np.testing.assert_array_equal(np.stack([after, before], axis=1), np.argwhere(mask.T))
+    assert Masked(np.ones((9, 9))).cells(9).runs is None
+
+
+def test_damaged_windows_are_refused(tmp_path):
+    start = models.rough_start("gaussian-paper")
+    hmm = OnlineHMM(init=start, engine="window").partial_fit(start.sample(500, 0)[0])
+    hmm._learner.window[int(hmm._learner.vector[learners.WINDOW_FIRST]), -1] = 7.0
+    hmm.save(tmp_path / "wrong.hmm")
+    with pytest.raises(ModelFileError, match="window"):
+        hmmstream.load(tmp_path / "wrong.hmm")
+
+
+def test_engines_are_named():
+    with pytest.raises(ValueError, match="engine must be one of"):
+        Learner(models.paper_model(), engine="steam")
+    assert Learner(levels(15), step=Power(0.6)).window is None
+    assert Learner(levels(16)).window is not None
