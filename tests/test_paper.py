@@ -121,12 +121,12 @@ def test_the_gap_of_rho_is_that_of_the_plain_recursion():
 
 
 def test_the_limit_of_rho_is_the_long_run_mean_of_the_complete_data():
-    """Four standard errors of 400,000 correlated rows, for ten components: a false alarm in 1,500 seeds."""
+    """Standard error of the least certain component 0.0019, over 60 other seeds: a false alarm in 5,000."""
     with pytest.warns(UserWarning, match="shrinks too fast"):
         learner = Learner(TRUTH, step=Harmonic())
     learner.freeze()
     learner.learn(TRUTH.sample(400_000, 0)[0])
-    np.testing.assert_allclose(auxiliary(learner)[0], LIMIT, atol=4 * 0.0018)
+    np.testing.assert_allclose(auxiliary(learner)[0], LIMIT, atol=0.0072)
 
 
 # --- a reduced run --------------------------------------------------------------------------------------------------
@@ -195,9 +195,9 @@ def test_every_run_is_in_the_tables(tables):
 
 
 def test_the_information_is_near_what_is_known(tables):
-    """From 150,000 rows: within 5 %, about four standard errors of the least certain."""
+    """From 150,000 rows: within 4 %, four standard errors of μ(2), the least certain; a false alarm in 15,000 seeds."""
     evidence = Evidence(tables)
-    np.testing.assert_allclose(evidence.deviation, [0.683, 2.543, 1.267, 3.984, 1.028], rtol=0.05)
+    np.testing.assert_allclose(evidence.deviation, [0.683, 2.543, 1.267, 3.984, 1.028], rtol=0.04)
 
 
 def test_the_report_is_one_file_with_every_picture(output):

@@ -80,9 +80,7 @@ class State(NamedTuple):
     mean_transmat: FloatArray  # (m, m) Polyak average
     theta: FloatArray  # (m, width) emission parameters
     mean_theta: FloatArray  # (m, width) Polyak average
-    rho: (
-        FloatArray  # (m, R) the auxiliary statistic: transition groups, then each state's emission statistic; or (0, R)
-    )
+    rho: FloatArray  # (m, R) the auxiliary statistic: transition groups, then emissions; (0, R) with a window
     S: FloatArray  # (R,)
     mean_S: FloatArray  # (R,) average in the space of S
     base: FloatArray  # (R,) the sum of what the window has let go; empty without a window

@@ -99,7 +99,7 @@ def unroll(
 
 
 @inlined
-def entry_at(shape: Any, state: State, window: FloatArray, age: int) -> FloatArray:
+def entry_at(state: State, window: FloatArray, age: int) -> FloatArray:
     """An entry by its age, counted from the oldest."""
     place = int(state.clock[WINDOW_FIRST]) + age
     if place >= len(window):
@@ -122,7 +122,7 @@ def push(
     """Bring the filter up to date with the observation ``y``, and let it enter the window."""
     m, p = shape.n_states, shape.n_statistics
     predicted = workspace(shape.n_states)
-    entry = entry_at(shape, state, window, int(state.clock[WINDOW_COUNT]))
+    entry = entry_at(state, window, int(state.clock[WINDOW_COUNT]))
     r = view(entry, HEADER + shape.n_emission_rows, (len(entry) - HEADER - shape.n_emission_rows,))
     s = view(entry, HEADER, (m, p))
     moved = state.clock[IN_SEQUENCE] > 0.0
@@ -204,7 +204,7 @@ def count_final(shape: Any, state: State, runs: IntArray | None, window: FloatAr
     age = int(state.clock[WINDOW_COUNT])
     while n_apart > 0 and age > 0:
         age -= 1
-        entry = entry_at(shape, state, window, age)
+        entry = entry_at(state, window, age)
         if entry[MOVED] == 0.0:  # a new sequence knows nothing of what was before
             return age
         r = view(entry, HEADER + shape.n_emission_rows, (len(entry) - HEADER - shape.n_emission_rows,))
@@ -333,7 +333,7 @@ def sweep(shape: Any, state: State, groups: IntArray, runs: IntArray | None, win
             add_groups(shape, groups, runs, pairs, sums)
             sums = final
             weight, weight_of_base = 1.0, weight
-        entry = entry_at(shape, state, window, age)
+        entry = entry_at(state, window, age)
         step_back(shape, runs, entry, weight, v, pairs, view(sums, shape.n_groups, (m, shape.n_statistics)))
         weight *= entry[KEEP]
     add_groups(shape, groups, runs, pairs, sums)
@@ -353,7 +353,7 @@ def translate_window(emission: Any, shape: Any, state: State, window: FloatArray
     """Measure the statistic of state ``i`` in the window and its base from another centre."""
     p = shape.n_statistics
     for age in range(int(state.clock[WINDOW_COUNT])):
-        entry = entry_at(shape, state, window, age)
+        entry = entry_at(state, window, age)
         emission.translate(view(entry, HEADER + i * p, (p,)), shift)
     emission.translate(view(state.base, shape.n_groups + i * p, (p,)), shift)
 
