@@ -22,11 +22,13 @@ LAYERS = [
     ["plotting"],
     ["examples"],
     ["em", "learner"],
+    ["streams"],
     ["starts"],
     ["selfstart", "journal"],
     ["checkpoint"],
     ["estimator"],
     ["batch", "online"],
+    ["fleet"],
     ["compat", "cli"],
     ["__main__"],
 ]

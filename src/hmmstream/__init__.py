@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         Poisson,
         VonMises,
     )
+    from hmmstream.fleet import Fleet
     from hmmstream.learner import Learner
     from hmmstream.model import HMM, Forecast
     from hmmstream.online import OnlineHMM
@@ -44,6 +45,7 @@ __all__ = [
     "Constant",
     "Emission",
     "Exponential",
+    "Fleet",
     "Forecast",
     "Full",
     "Gamma",
@@ -78,6 +80,7 @@ _HOME = {
     "averaging": ("Polyak", "StatisticAverage"),
     "batch": ("BatchHMM",),
     "checkpoint": ("load", "save"),
+    "fleet": ("Fleet",),
     "learner": ("Learner",),
     "model": ("HMM", "Forecast"),
     "online": ("OnlineHMM",),

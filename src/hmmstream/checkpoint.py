@@ -58,7 +58,7 @@ PARTS: dict[str, tuple[type, tuple[type, ...]]] = {
     "journal": (Journal, (Journal,)),
 }
 # Estimators come with scikit-learn, which takes long to import: only if a file holds one
-ESTIMATORS = {"OnlineHMM": "hmmstream.online", "BatchHMM": "hmmstream.batch"}
+ESTIMATORS = {"OnlineHMM": "hmmstream.online", "BatchHMM": "hmmstream.batch", "Fleet": "hmmstream.fleet"}
 
 
 class ModelFileError(ValueError):

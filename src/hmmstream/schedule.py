@@ -29,6 +29,12 @@ class Schedule:
         n0, first, scale, alpha, cap = self._numbers
         return first if n <= n0 else min(scale * (n - n0) ** -alpha, cap)
 
+    def at(self, n: FloatArray) -> FloatArray:
+        """The step sizes at these times, which need not be whole numbers."""
+        n0, first, scale, alpha, cap = self._numbers
+        later = np.maximum(n - n0, np.finfo(np.float64).tiny)
+        return np.where(n <= n0, first, np.minimum(scale * later**-alpha, cap))
+
     @property
     def memory(self) -> float:
         """The number of observations that the statistic stands for in the long run: infinite, unless old ones fade."""

@@ -6,7 +6,7 @@ transitions, one number a group, then the emissions, ``n_statistics`` numbers a 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from hmmstream.arrays import UNKNOWN, FloatArray, IntArray
 from hmmstream.compilable import workspace
@@ -34,6 +34,15 @@ BLOCK = 64  # step sizes are computed in blocks: those of n // BLOCK = 0, 1, …
 
 AVERAGE_NOTHING, AVERAGE_STATISTIC, AVERAGE_PARAMETERS = 0, 1, 2
 NO_ROOM = -2  # less the number of rows that were learned from
+
+
+class Rules(NamedTuple):
+    """When there are new parameters, and what is averaged."""
+
+    n_min: int
+    update_every: int
+    averaging: int
+    average_from: int
 
 
 @compiled
@@ -80,7 +89,7 @@ def learn(
     y = workspace(emission.n_features)
     block = workspace(BLOCK)
     first = int(state.clock[TIME])
-    settle_every = min(max(update_every, SETTLE_OFTEN), SETTLE_SELDOM)
+    rules = Rules(n_min, update_every, averaging, average_from)
     next_start = 0
     for row in range(len(X)):
         if window is not None and state.clock[WINDOW_COUNT] == len(window):
@@ -88,7 +97,6 @@ def learn(
         if next_start < len(starts) and starts[next_start] == row:
             state.clock[IN_SEQUENCE] = 0.0
             next_start += 1
-        state.clock[N_SEEN] += 1.0
         read(emission, X, row, y)
         n = int(state.clock[TIME])
         if len(steps) == 0 and (n % BLOCK == 0 or row == 0):
@@ -100,33 +108,57 @@ def learn(
         state_is = UNKNOWN
         if known is not None:
             state_is = known[row]
-        missing = emission.is_missing(y) or weight == 0.0  # then the chain moves on, and there is nothing to learn
-        if window is None:
-            advance(emission, shape, state, groups, y, state_is, 0.0 if missing else gamma, weight)
-        else:
-            push(emission, shape, state, runs, window, y, state_is, 0.0 if missing else gamma, weight)
-        is_update = not missing and n > n_min and (update_every == 1 or n % update_every == 0)
-        is_recentring = not missing and emission.is_centred and (n % RECENTRE_EVERY == 0 or n & (n - 1) == 0)
-        if window is not None:
-            is_settling = int(state.clock[N_SEEN]) % settle_every == 0
-            if is_update or is_recentring or is_settling:
-                n_final = count_final(shape, state, runs, window) if is_settling else 0
-                sweep(shape, state, groups, runs, window, n_final)
-        if not missing:
-            count_visits(shape, state)
-            if is_update:
-                maximize(emission, shape, state, groups, shares, leaders)
-                if averaging == AVERAGE_STATISTIC:
-                    average_statistic(shape, state)
-            if averaging == AVERAGE_PARAMETERS and n > average_from:
-                average_parameters(shape, state)
-            if is_recentring:
-                recentre(emission, shape, state, window)
-            state.clock[TIME] = n + 1.0
+        take(emission, shape, state, groups, shares, leaders, runs, window, y, state_is, gamma, weight, rules)
         if len(filtered) > 0:
             for k in range(m):
                 filtered[row, k] = state.phi[k]
     return ACCEPTED
+
+
+@inlined
+def take(
+    emission: Any,
+    shape: Any,
+    state: State,
+    groups: IntArray,
+    shares: FloatArray,
+    leaders: IntArray,
+    runs: IntArray | None,
+    window: FloatArray | None,
+    y: FloatArray,
+    known: int,
+    gamma: float,
+    weight: float,
+    rules: Rules,
+) -> None:
+    """Learn from one row ``y``: the filter, the statistic, and where it is time for them, parameters and averages."""
+    n = int(state.clock[TIME])
+    state.clock[N_SEEN] += 1.0
+    missing = emission.is_missing(y) or weight == 0.0  # then the chain moves on, and there is nothing to learn
+    if window is None:
+        weight *= 0.0 if missing else gamma
+        advance(emission, shape, state, groups, y, known, 1.0 if missing else 1.0 - gamma, weight)
+    else:
+        push(emission, shape, state, runs, window, y, known, 0.0 if missing else gamma, weight)
+    is_update = not missing and n > rules.n_min and (rules.update_every == 1 or n % rules.update_every == 0)
+    is_recentring = not missing and emission.is_centred and (n % RECENTRE_EVERY == 0 or n & (n - 1) == 0)
+    if window is not None:
+        settle_every = min(max(rules.update_every, SETTLE_OFTEN), SETTLE_SELDOM)
+        is_settling = int(state.clock[N_SEEN]) % settle_every == 0
+        if is_update or is_recentring or is_settling:
+            n_final = count_final(shape, state, runs, window) if is_settling else 0
+            sweep(shape, state, groups, runs, window, n_final)
+    if not missing:
+        count_visits(shape, state)
+        if is_update:
+            maximize(emission, shape, state, groups, shares, leaders)
+            if rules.averaging == AVERAGE_STATISTIC:
+                average_statistic(shape, state)
+        if rules.averaging == AVERAGE_PARAMETERS and n > rules.average_from:
+            average_parameters(shape, state)
+        if is_recentring:
+            recentre(emission, shape, state, window)
+        state.clock[TIME] = n + 1.0
 
 
 @compiled
@@ -164,9 +196,9 @@ def fill_block(schedule: FloatArray, start: int, stop: int, block: FloatArray) -
 
 @inlined
 def advance(
-    emission: Any, shape: Any, state: State, groups: IntArray, y: FloatArray, known: int, gamma: float, weight: float
+    emission: Any, shape: Any, state: State, groups: IntArray, y: FloatArray, known: int, keep: float, weight: float
 ) -> None:
-    """Bring the filter, rho and S up to date with the observation ``y``."""
+    """Bring the filter, rho and S up to date with ``y``, of this weight; ``keep`` stays of the past."""
     m = shape.n_states
     predicted = workspace(shape.n_states)
     r = view(workspace(shape.n_cells), 0, (m, m))
@@ -181,7 +213,7 @@ def advance(
     if known != UNKNOWN:
         clamp(shape, state, predicted, known)
     update_filter(emission, shape, state, predicted, y)
-    update_statistic(shape, state, groups, r, s, 1.0 - gamma, weight * gamma if moved else 0.0, weight * gamma)
+    update_statistic(shape, state, groups, r, s, keep, weight if moved else 0.0, weight)
 
 
 @inlined

@@ -1,0 +1,474 @@
+"""Fleet: many streams side by side, each with a model of its own, or all of them learning one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from copy import copy
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from hmmstream import checkpoint, transitions
+from hmmstream.arrays import FloatArray, IntArray, RefusedError, is_integer, matrix, observations
+from hmmstream.averaging import Polyak
+from hmmstream.emissions import Emission, specification
+from hmmstream.learner import Learner
+from hmmstream.model import HMM
+from hmmstream.online import OnlineHMM
+from hmmstream.priors import Prior
+from hmmstream.record import Record
+from hmmstream.recursions import rows
+from hmmstream.recursions.state import IN_SEQUENCE
+from hmmstream.starts import find_start
+from hmmstream.streams import SeparateStreams, SharedStreams, Streams
+
+DEVICES = ("cpu", "cuda")
+DTYPES = ("float64", "float32")
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of many streams, those of one after the other: of ``streams[at]`` from ``offsets[at]`` on."""
+
+    X: FloatArray  # (n, d)
+    streams: IntArray
+    offsets: IntArray
+    order: IntArray | None  # where each row stood in what was given; None for a block
+    shape: tuple[int, ...]  # of what was given, less features
+
+    def as_given(self, values: FloatArray) -> FloatArray:
+        """A row of ``values`` for each of these, in the shape and order of what was given."""
+        if self.order is None:
+            n_times, n_streams = self.shape
+            return np.ascontiguousarray(values.reshape(n_streams, n_times, -1).transpose(1, 0, 2))
+        result = np.empty_like(values)
+        result[self.order] = values
+        return result
+
+    def refusal(self, emission: Emission, place: int) -> RefusedError:
+        """What is wrong with the value at this place, in terms of what was given."""
+        error = emission.refusal(self.X, place)
+        if self.order is not None:
+            return RefusedError(int(self.order[error.row]), error.column, error.value, error.reason)
+        stream, time = divmod(error.row, self.shape[0])
+        refused = RefusedError(time, stream, error.value, error.reason)
+        if self.X.shape[1] > 1:
+            refused.args = (f"X[{time}, {stream}, {error.column}] is {error.value}: {error.reason}",)
+        return refused
+
+
+class Fleet:
+    """Many streams, learned side by side: each has a model of its own, or all have one in common.
+
+    Streams are known by their ``ids`` and may appear at any time. What a stream learns is what an
+    :class:`~hmmstream.OnlineHMM` of its own would learn from the same rows.
+
+    Parameters
+    ----------
+    n_components, emission
+        As of :class:`~hmmstream.OnlineHMM`.
+    shared : bool
+        Learn one model from all streams: each has its own hidden states, and their statistics are pooled.
+    device : "cpu" or "cuda"
+        Where the streams live and learn. "cuda" needs an NVIDIA GPU and ``pip install hmmstream[gpu]``.
+    dtype : "float64" or "float32"
+        Of the numbers on a GPU.
+    n_jobs : int or None
+        Threads to use; None for all cores.
+    **settings
+        ``transition``, ``init``, ``step``, ``averaging``, ``n_min``, ``update_every``, ``prior``, ``random_state``: as
+        of OnlineHMM. With ``init="auto"`` all streams start from values found in the rows of the first call together.
+
+    Attributes
+    ----------
+    ids : (N,)
+        The streams, in the order in which they came.
+    filtered_proba_ : (N, m)
+        Probability of each state now, for each stream.
+    transmat_ : (N, m, m), and the values of the emission: means_, covars_, … : (N, …)
+        The models to use (averaged). With ``shared`` there is one ``model_``, and they are those of it.
+    n_samples_seen_ : (N,)
+    log_likelihood_ : (N,)
+        Sum of the log predictive densities of a stream.
+
+    Examples
+    --------
+    >>> from hmmstream import Fleet, HMM, Gaussian
+    >>> guess = HMM([0.5, 0.5], [[0.7, 0.3], [0.5, 0.5]], Gaussian("tied", means=[-0.5, 1.5], covars=2))
+    >>> worlds = [HMM([0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]], Gaussian("tied", [0, 2 + a], 0.5)) for a in range(3)]
+    >>> block = np.hstack([world.sample(20_000, random_state=1)[0] for world in worlds])  # time x stream
+    >>> fleet = Fleet(init=guess).partial_fit(block)
+    >>> fleet.means_[:, :, 0].round().tolist()
+    [[0.0, 2.0], [0.0, 3.0], [0.0, 4.0]]
+    >>> fleet.partial_fit([0.3, 2.8, 2.9], ids=[0, 1, 1]).n_samples_seen_.tolist()
+    [20001, 20002, 20000]
+    """
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        emission: str | Emission = "gaussian",
+        *,
+        shared: bool = False,
+        device: str = "cpu",
+        dtype: str = "float64",
+        n_jobs: int | None = None,
+        **settings: Any,
+    ) -> None:
+        self.prototype = OnlineHMM(n_components, emission, **{"engine": "dense", **settings})
+        self.prototype._check_settings()
+        if self.prototype.engine == "window":
+            raise ValueError("a fleet has no windows of the past: leave engine as it is")
+        if device not in DEVICES or dtype not in DTYPES:
+            raise ValueError(f"device must be one of {DEVICES} and dtype one of {DTYPES}, got {device!r} and {dtype!r}")
+        if dtype == "float32" and device == "cpu":
+            raise ValueError("dtype='float32' is for device='cuda': on a CPU it would not be faster")
+        if shared and device == "cuda":
+            raise ValueError("shared=True learns on the CPU: leave device as it is")
+        if n_jobs is not None and not (is_integer(n_jobs) and n_jobs >= 1):
+            raise ValueError(f"n_jobs must be a positive integer or None, got {n_jobs!r}")
+        if shared and isinstance(self.prototype.averaging, Polyak):
+            raise ValueError("shared=True averages the statistic: averaging is 'auto' or None, not Polyak")
+        self.shared, self.device, self.dtype, self.n_jobs = shared, device, dtype, n_jobs
+        self.ids: Any = np.empty(0, dtype=np.int64)
+        self._sorted: Index | None = None
+        self._streams: Streams | None = None
+        if isinstance(self.prototype.init, HMM):
+            self._streams = self._begin(self.prototype._explicit_start())
+
+    # --- learning ---------------------------------------------------------------------------------------------------
+
+    def partial_fit(self, X: Any, ids: ArrayLike | None = None) -> Self:
+        """Learn from rows that continue their streams. NaN where missing.
+
+        Parameters
+        ----------
+        X : (T, N) or (T, N, d), a list of arrays, or with ``ids`` (n,) or (n, d)
+            A block holds T rows of each of the N streams, in the order of ``ids``; the first block makes streams of its
+            columns, numbered from 0. A list holds an array a stream, of any lengths. On a GPU a block may be an array
+            of CuPy or PyTorch: one that is on the device is not copied.
+        ids : (n,)
+            Which stream each row is of, in order of arrival: integers or strings. New ones are new streams.
+        """
+        self._learn(X, ids, follows=False)
+        return self
+
+    def follow(self, X: Any, ids: ArrayLike | None = None) -> FloatArray:
+        """Learn, and return each row's state probabilities as they stood at that row: (T, N, m) or (n, m)."""
+        return self._learn(X, ids, follows=True)
+
+    def end_sequence(self, ids: ArrayLike | None = None) -> Self:
+        """Say that the next row of these streams, or of all, starts a new, independent sequence."""
+        at = np.arange(len(self)) if ids is None else self._places(np.atleast_1d(np.asarray(ids)))
+        self._known().set_clock(at, IN_SEQUENCE, 0.0)
+        return self
+
+    def freeze(self) -> Self:
+        """Hold the parameters of all streams: rows still move the filters and the statistics."""
+        self._known().template.freeze()
+        return self
+
+    def unfreeze(self) -> Self:
+        """Let the parameters follow the statistics again."""
+        self._known().template.unfreeze()
+        return self
+
+    def _learn(self, X: Any, ids: ArrayLike | None, *, follows: bool) -> FloatArray:
+        if self.device == "cuda" and ids is None and hasattr(X, "__cuda_array_interface__"):
+            return self._learn_on_device(X, follows)
+        before, n_before = self.ids, len(self)
+        rows_of = self._rows(X, ids)
+        try:
+            streams = self._streams or self._begin(self._find_start(rows_of))
+            emission = streams.template.start.emission
+            refused = rows.check(emission, observations(rows_of.X, emission.n_columns))
+            if refused != rows.ACCEPTED:
+                error = rows_of.refusal(emission, refused)
+                error.args = (f"{error} Nothing was learned from these rows.",)
+                raise error
+        except BaseException:
+            self.ids = before
+            raise
+        self._streams = streams
+        streams.add(len(self.ids) - n_before)
+        filtered = np.empty((len(rows_of.X) if follows else 0, streams.template.start.n_components))
+        streams.learn(rows_of.X, rows_of.streams, rows_of.offsets, filtered)
+        return rows_of.as_given(filtered) if follows else filtered
+
+    def _learn_on_device(self, X: Any, follows: bool) -> FloatArray:
+        """A block that is on the device already."""
+        if follows:
+            raise ValueError("follow needs its rows on the host: pass a NumPy array")
+        streams: Any = self._known()
+        n_streams = X.shape[1] if len(X.shape) >= 2 else 0
+        if len(self) == 0:
+            streams.check_block(X, n_streams)
+            streams.add(n_streams)
+            self.ids = np.arange(n_streams)
+        streams.learn_block(X)
+        return np.empty((0, 0))
+
+    # --- what was given -----------------------------------------------------------------------------------------
+
+    def _rows(self, X: Any, ids: ArrayLike | None) -> Rows:
+        """What was given, sorted by streams. New ids are in ``self.ids`` then."""
+        if ids is not None:
+            data, names = matrix(X), np.asarray(ids)
+            if names.shape != (len(data),) or names.dtype.kind not in "iuU":
+                raise ValueError(
+                    f"ids must be an integer or a string for each of the {len(data)} rows of X, got "
+                    f"{names.dtype} of shape {names.shape}"
+                )
+            return sort_rows(data, self._places(names, new=True), data.shape[:1])
+        if isinstance(X, list | tuple) and len(X) and all(isinstance(x, np.ndarray) for x in X):
+            pieces = [matrix(x) for x in X]
+            if len(self) == 0:
+                self.ids = np.arange(len(pieces))
+            if len(pieces) != len(self):
+                raise ValueError(f"X holds {len(pieces)} arrays, but there are {len(self)} streams")
+            lengths = [len(piece) for piece in pieces]
+            data = np.concatenate(pieces)
+            return sort_rows(data, np.repeat(np.arange(len(pieces)), lengths), data.shape[:1])
+        block = np.asarray(np.ma.filled(X, np.nan) if np.ma.isMaskedArray(X) else X)
+        if block.ndim not in (2, 3):
+            raise ValueError(
+                f"X must be a block of shape (time, stream) or (time, stream, feature), got {block.shape}; for rows of "
+                "streams in order of arrival, give their ids"
+            )
+        n_times, n_streams = block.shape[:2]
+        if len(self) == 0:
+            self.ids = np.arange(n_streams)
+        if n_streams != len(self):
+            raise ValueError(f"X holds {n_streams} streams, but there are {len(self)}: give the ids of its rows")
+        by_stream = np.moveaxis(block.reshape(n_times, n_streams, -1), 0, 1).reshape(n_times * n_streams, -1)
+        offsets = np.arange(n_streams + 1) * n_times
+        return Rows(matrix(by_stream), np.arange(n_streams), offsets, None, (n_times, n_streams))
+
+    def _places(self, ids: Any, *, new: bool = False) -> IntArray:
+        """The place of each stream. Those that are ``new`` come last, in the order in which they are named first."""
+        if len(self) and (self.ids.dtype.kind == "U") != (ids.dtype.kind == "U"):
+            raise ValueError(f"streams are known by {self.ids.dtype.type.__name__}, not by {ids.dtype.type.__name__}")
+        places = self._find(ids)
+        unknown = ids[places < 0]
+        if len(unknown) and not new:
+            raise KeyError(f"there is no stream {unknown[0]!r}")
+        if len(unknown):
+            names, first = np.unique(unknown, return_index=True)
+            added = names[np.argsort(first)]
+            self.ids = np.concatenate([self.ids, added]) if len(self) else added
+            places = self._find(ids)
+        return places
+
+    def _find(self, ids: Any) -> IntArray:
+        """The place of each stream, or -1."""
+        n, index = len(self), self._sorted
+        if index is None or index.ids is not self.ids:
+            order = np.argsort(self.ids, kind="stable")
+            index = self._sorted = Index(self.ids, self.ids[order], order)
+        if n == 0:
+            return np.full(len(ids), -1)
+        if index.is_numbered:
+            return np.where((ids >= 0) & (ids < n), ids, -1).astype(np.int64)
+        at = np.minimum(np.searchsorted(index.names, ids), n - 1)
+        return np.where(index.names[at] == ids, index.order[at], -1)
+
+    def _find_start(self, data: Rows) -> HMM:
+        """Values to start from, for all streams together."""
+        made = self.prototype
+        family = specification(made.emission, data.X)
+        sized = family if family.has_values else family.sized(made.n_components, data.X.shape[1])
+        refused = rows.check(sized, observations(data.X, sized.n_columns))
+        if refused != rows.ACCEPTED:
+            raise data.refusal(sized, refused)
+        is_start = np.zeros(len(data.X), dtype=np.bool_)
+        is_start[data.offsets[:-1][np.diff(data.offsets) > 0]] = True
+        structure, rng = transitions.resolve(made.transition), np.random.default_rng(made.random_state)
+        prior = Prior() if made.prior is None else made.prior
+        return find_start(family, made.n_components, structure, Record(data.X, is_start), rng, prior)
+
+    def _begin(self, start: HMM) -> Streams:
+        made = self.prototype
+        if start.emission.n_lags:
+            raise ValueError(f"{type(start.emission).__name__} looks back at earlier rows, which a fleet cannot yet do")
+        prior = made.prior
+        if prior is None and not isinstance(made.init, HMM):
+            prior = Prior()  # as OnlineHMM has, where it finds its own start
+        template = Learner(
+            start,
+            step=made.step,
+            averaging=made.averaging,
+            n_min=made.n_min,
+            update_every=made.update_every,
+            engine="dense",
+            prior=prior,
+        )
+        kind = SharedStreams if self.shared else SeparateStreams
+        return kind(template, self.n_jobs or n_cores())
+
+    def _known(self) -> Streams:
+        if self._streams is None:
+            raise ValueError("nothing has been learned yet: call partial_fit first, or give init")
+        return self._streams
+
+    # --- streams come and go ----------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __contains__(self, stream: Any) -> bool:
+        return bool(len(self) and self._find(np.asarray([stream]))[0] >= 0)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.ids.tolist())
+
+    def add(self, ids: ArrayLike) -> Self:
+        """Add streams that have seen nothing yet."""
+        names, before = np.atleast_1d(np.asarray(ids)), self.ids
+        streams = self._known()
+        if any(stream in self for stream in names) or len(np.unique(names)) < len(names):
+            raise ValueError("there is a stream of this name already")
+        self._places(names, new=True)
+        streams.add(len(self.ids) - len(before))
+        return self
+
+    def remove(self, ids: ArrayLike) -> Self:
+        """Forget streams. With ``shared``, what was learned from them stays in the model."""
+        places = self._places(np.atleast_1d(np.asarray(ids)))
+        stays = np.ones(len(self), dtype=np.bool_)
+        stays[places] = False
+        self._known().keep(np.flatnonzero(stays))
+        self.ids = self.ids[stays]
+        return self
+
+    def extract(self, stream: Any) -> OnlineHMM:
+        """A stream as an OnlineHMM of its own, which goes on where the stream stands. The fleet keeps its own."""
+        (place,) = self._places(np.asarray([stream]))
+        return online_hmm(self.prototype, self._known().learner(int(place)))
+
+    def put(self, stream: Any, hmm: OnlineHMM) -> Self:
+        """Let an OnlineHMM of the same kind become a stream, in the place of the one of this name if there is one."""
+        streams = self._known()
+        learner = copy(hmm._fitted())
+        learner.vector = learner.vector.copy()
+        if learner.window is not None:
+            learner._turn_dense()
+        mine, its = streams.template, learner
+        if self.shared:
+            raise ValueError("the streams of a shared model have no models of their own: add the stream, without one")
+        is_alike = its.start.transition == mine.start.transition and (its.prior is None) == (mine.prior is None)
+        if not is_alike or specialized(its) != specialized(mine):
+            raise ValueError(f"this fleet is of {mine.start.emission!r}, and {hmm!r} is of another kind")
+        if stream not in self:
+            self.add([stream])
+        (place,) = self._places(np.asarray([stream]))
+        streams.replace(int(place), its.vector)
+        return self
+
+    # --- what has been learned --------------------------------------------------------------------------------------
+
+    @property
+    def filtered_proba_(self) -> FloatArray:
+        return self._known().filtered_proba()
+
+    @property
+    def n_samples_seen_(self) -> IntArray:
+        return self._known().n_seen()
+
+    @property
+    def log_likelihood_(self) -> FloatArray:
+        return self._known().log_likelihood()
+
+    @property
+    def model_(self) -> HMM:
+        """The model that all streams have in common."""
+        streams = self._known()
+        if not isinstance(streams, SharedStreams):
+            raise AttributeError("each stream has its own model: extract(stream).model_, or transmat_ and so on of all")
+        return streams.template.model
+
+    @property
+    def startprob_(self) -> FloatArray:
+        return self._known().template.start.startprob
+
+    def __getattr__(self, name: str) -> Any:
+        if name.endswith("_") and not name.startswith("_"):
+            streams = self._known()
+            if name == "transmat_" or name[:-1] in streams.template.start.emission.value_names:
+                return streams.values()[name[:-1]]
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+
+    # --- files ------------------------------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write all streams to one file, from which ``hmmstream.load`` makes them again and continues bit for bit."""
+        checkpoint.save(self, path)
+
+    def _document(self) -> dict[str, Any]:
+        names = {"shared": self.shared, "device": self.device, "dtype": self.dtype, "n_jobs": self.n_jobs}
+        ids = self.ids if self.ids.dtype.kind != "U" else self.ids.tolist()
+        held = None if self._streams is None else self._streams.document()
+        return {**names, "prototype": self.prototype, "ids": ids, "streams": held}
+
+    @classmethod
+    def _restored(cls, document: dict[str, Any]) -> Self:
+        made, held, ids = document.pop("prototype"), document.pop("streams"), document.pop("ids")
+        if not isinstance(made, OnlineHMM):
+            raise ValueError("its prototype is not a model")
+        fleet = cls(**document, **made.get_params(deep=False))
+        fleet.ids = np.asarray(ids)
+        if fleet.ids.ndim != 1 or fleet.ids.dtype.kind not in "iU" or len(np.unique(fleet.ids)) < len(fleet):
+            raise ValueError("its streams have no names of their own")
+        if held is not None:
+            fleet._streams = fleet._begin(held["template"].start)
+            fleet._streams.restore(held, len(fleet))
+        return fleet
+
+    def __repr__(self) -> str:
+        return f"<Fleet of {len(self):,} streams on {self.device}{', one model' if self.shared else ''}>"
+
+
+@dataclass(frozen=True)
+class Index:
+    """Names of streams in order, to find them by."""
+
+    ids: Any  # what it is an index of
+    names: Any  # sorted
+    order: IntArray
+
+    @property
+    def is_numbered(self) -> bool:
+        """Whether streams are known by the numbers of their places."""
+        return self.ids.dtype.kind != "U" and np.array_equal(self.ids, np.arange(len(self.ids)))
+
+
+def sort_rows(X: FloatArray, places: IntArray, shape: tuple[int, ...]) -> Rows:
+    """Rows by streams; those of one stream stay in their order."""
+    n = len(X)
+    keys = places * n + np.arange(n)
+    keys.sort()  # all different, so that any sort is a stable one
+    order = keys % max(n, 1)
+    streams, counts = np.unique(places, return_counts=True)
+    return Rows(X[order], streams, np.append(0, np.cumsum(counts)), order, shape)
+
+
+def online_hmm(prototype: OnlineHMM, learner: Learner) -> OnlineHMM:
+    """An estimator around a learner."""
+    settings = prototype.get_params(deep=False)
+    hmm = OnlineHMM(**{**settings, "init": learner.start, "prior": learner.prior})
+    hmm._learner = learner
+    hmm.n_features_in_ = learner.start.emission.n_columns
+    return hmm
+
+
+def specialized(learner: Learner) -> tuple[Any, ...]:
+    """What compiled code would differ by."""
+    emission = learner.start.emission
+    return (type(emission), emission.specification, emission.n_components, emission.n_features, len(learner.vector))
+
+
+def n_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

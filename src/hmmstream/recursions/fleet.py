@@ -1,0 +1,317 @@
+"""Many streams: each learns from its own rows, by the loop of a single stream, or all of them learn one model.
+
+Rows come sorted by stream: those of the stream ``streams[at]`` are ``X[offsets[at] : offsets[at + 1]]``. Loops take a
+range of streams, so that several threads can share the work.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hmmstream.arrays import UNKNOWN, BoolArray, FloatArray, IntArray
+from hmmstream.compilable import workspace
+from hmmstream.emissions.base import DEAD
+from hmmstream.recursions.bridge import compiled, inlined, view
+from hmmstream.recursions.online import advance, average_statistic, learn, maximize
+from hmmstream.recursions.rows import read
+from hmmstream.recursions.state import CLOCK_SIZE, N_AVERAGED, N_SEEN, TIME, State, compiled_parts
+
+
+@compiled
+def learn_each(
+    emission: Any,
+    shape: Any,
+    vectors: FloatArray,
+    groups: IntArray,
+    shares: FloatArray,
+    leaders: IntArray,
+    X: FloatArray,
+    streams: IntArray,
+    offsets: IntArray,
+    schedule: FloatArray,
+    steps: FloatArray,
+    first_step: int,
+    filtered: FloatArray,
+    n_min: int,
+    update_every: int,
+    averaging: int,
+    average_from: int,
+    start: int,
+    stop: int,
+) -> None:
+    """Learn a model for each of the streams from ``start`` up to ``stop``. ``steps`` begin at first_step."""
+    no_starts = np.empty(0, dtype=np.int64)
+    for at in range(start, stop):
+        vector, first, last = vectors[streams[at]], offsets[at], offsets[at + 1]
+        learn(
+            emission,
+            shape,
+            vector,
+            groups,
+            shares,
+            leaders,
+            None,
+            None,
+            X[first:last],
+            schedule,
+            steps[int(vector[TIME]) - first_step :] if len(steps) > 0 else steps,
+            no_starts,
+            None,
+            None,
+            filtered[first:last],
+            n_min,
+            update_every,
+            averaging,
+            average_from,
+        )
+
+
+@compiled
+def report(
+    emission: Any,
+    shape: Any,
+    vectors: FloatArray,
+    groups: IntArray,
+    shares: FloatArray,
+    leaders: IntArray,
+    transmats: FloatArray,
+    thetas: FloatArray,
+) -> None:
+    """The parameters that each averaged statistic leads to, or the last ones where nothing was averaged."""
+    vector = np.empty(vectors.shape[1])
+    for at in range(len(vectors)):
+        vector[:] = vectors[at]
+        state = compiled_parts(shape, vector)
+        if state.clock[N_AVERAGED] > 0.0:
+            for c in range(shape.n_rows):
+                state.S[c] = state.mean_S[c]
+            maximize(emission, shape, state, groups, shares, leaders)
+        transmats[at] = state.transmat
+        thetas[at] = state.theta
+
+
+# --- one model for all ----------------------------------------------------------------------------------------------
+#
+# A round is one row of each stream that has any left. Whoever has none is not touched: instead of letting the past fade
+# in every stream, what is new is given more weight, and ``scale`` brings the sum over all streams back to S.
+
+CREW = 1024  # streams whose statistics are added up together, so that the sum does not depend on the number of threads
+
+
+class Round(NamedTuple):
+    """What happens in a round, beforehand: one array each, an entry a round."""
+
+    rescaling: FloatArray  # what all statistics are multiplied by before it
+    weight: FloatArray  # of each of its observations
+    scale: FloatArray  # what the sum of all statistics is multiplied by after it
+    n_before: FloatArray  # observations of all streams before it
+    is_update: BoolArray
+    is_recentring: BoolArray
+
+
+def own_size(shape: Any) -> int:
+    """Length of what is a stream's own."""
+    return CLOCK_SIZE + int(shape.n_states) + (int(shape.n_states) + 1) * int(shape.n_rows)
+
+
+def own_parts(shape: Any, common: State, vector: FloatArray) -> State:
+    """The state of a stream: its own clock, filter and statistic, and the parameters that all have in common."""
+    m, R = shape.n_states, shape.n_rows
+    return State(
+        view(vector, 0, (CLOCK_SIZE,)),
+        common.startprob,
+        view(vector, CLOCK_SIZE, (m,)),
+        common.alive,
+        common.transmat,
+        common.mean_transmat,
+        common.theta,
+        common.mean_theta,
+        view(vector, CLOCK_SIZE + m, (m, R)),
+        view(vector, CLOCK_SIZE + m + m * R, (R,)),
+        common.mean_S,
+        common.base,
+        common.prior,
+    )
+
+
+compiled_own_parts = inlined(own_parts)
+
+
+@compiled
+def count_rounds(emission: Any, X: FloatArray, offsets: IntArray, counts: IntArray) -> None:
+    """Add up in ``counts`` of how many streams something was seen in each round."""
+    y = workspace(emission.n_features)
+    for at in range(len(offsets) - 1):
+        for row in range(offsets[at], offsets[at + 1]):
+            read(emission, X, row, y)
+            counts[row - offsets[at]] += not emission.is_missing(y)
+
+
+@compiled
+def rescale(shape: Any, vectors: FloatArray, factor: float, start: int, stop: int) -> None:
+    """Multiply the statistics of streams by a factor."""
+    first = CLOCK_SIZE + shape.n_states
+    for at in range(start, stop):
+        for c in range(first, vectors.shape[1]):
+            vectors[at, c] *= factor
+
+
+@compiled
+def advance_crews(
+    emission: Any,
+    shape: Any,
+    together: FloatArray,
+    vectors: FloatArray,
+    groups: IntArray,
+    X: FloatArray,
+    streams: IntArray,
+    offsets: IntArray,
+    at_round: int,
+    weight: float,
+    filtered: FloatArray,
+    changes: FloatArray,
+    start: int,
+    stop: int,
+) -> None:
+    """A round of the crews from ``start`` up to ``stop``: how much each adds to the statistic, and visits to states."""
+    m, R = shape.n_states, shape.n_rows
+    common = compiled_parts(shape, together)
+    y = workspace(emission.n_features)
+    for crew in range(start, stop):
+        change = changes[crew]
+        for c in range(R + m):
+            change[c] = 0.0
+        for at in range(crew * CREW, min((crew + 1) * CREW, len(streams))):
+            row = offsets[at] + at_round
+            if row >= offsets[at + 1]:
+                continue
+            own = compiled_own_parts(shape, common, vectors[streams[at]])
+            for c in range(R):
+                change[c] -= own.S[c]
+            read(emission, X, row, y)
+            missing = emission.is_missing(y)
+            advance(emission, shape, own, groups, y, UNKNOWN, 1.0, 0.0 if missing else weight)
+            own.clock[N_SEEN] += 1.0
+            own.clock[TIME] += 0.0 if missing else 1.0
+            for c in range(R):
+                change[c] += own.S[c]
+            for k in range(m):
+                change[R + k] += 0.0 if missing else own.phi[k]
+                if len(filtered) > 0:
+                    filtered[row, k] = own.phi[k]
+
+
+@compiled
+def conclude(
+    emission: Any,
+    shape: Any,
+    together: FloatArray,
+    vectors: FloatArray,
+    groups: IntArray,
+    shares: FloatArray,
+    leaders: IntArray,
+    changes: FloatArray,
+    total: FloatArray,
+    scale: float,
+    n_before: float,
+    is_update: bool,
+    is_averaging: bool,
+    is_recentring: bool,
+) -> None:
+    """The end of a round: S from all streams, and where it is time for them, new parameters."""
+    state = compiled_parts(shape, together)
+    for crew in range(len(changes)):
+        for c in range(shape.n_rows):
+            total[c] += changes[crew, c]
+        for k in range(shape.n_states):
+            if state.alive[k] <= 0.0:
+                state.alive[k] -= changes[crew, shape.n_rows + k]
+    for c in range(shape.n_rows):
+        state.S[c] = scale * total[c]
+    state.clock[TIME] = n_before
+    if is_update:
+        maximize(emission, shape, state, groups, shares, leaders)
+        if is_averaging:
+            average_statistic(shape, state)
+    if is_recentring:
+        recentre_all(emission, shape, state, vectors, total)
+
+
+@inlined
+def recentre_all(emission: Any, shape: Any, state: State, vectors: FloatArray, total: FloatArray) -> None:
+    """Measure each state's statistic from its current mean, in every stream."""
+    m, p, R = shape.n_states, shape.n_statistics, shape.n_rows
+    S = view(state.S, shape.n_groups, (m, p))
+    shift = workspace(emission.centre_size)
+    for i in range(m):
+        if S[i, 0] > DEAD:
+            first = shape.n_groups + i * p
+            emission.move_centre(state.theta[i], S[i], shift)
+            for at in range(len(vectors)):
+                for k in range(m + 1):  # rho, and behind it S
+                    emission.translate(view(vectors[at], CLOCK_SIZE + m + k * R + first, (p,)), shift)
+            emission.translate(view(total, first, (p,)), shift)
+            emission.translate(view(state.mean_S, first, (p,)), shift)
+            if shape.n_prior_rows > 0:
+                emission.translate(view(state.prior, first, (p,)), shift)
+            emission.translate(S[i], shift)
+
+
+@compiled
+def learn_together(
+    emission: Any,
+    shape: Any,
+    together: FloatArray,
+    vectors: FloatArray,
+    groups: IntArray,
+    shares: FloatArray,
+    leaders: IntArray,
+    X: FloatArray,
+    streams: IntArray,
+    offsets: IntArray,
+    rounds: Round,
+    filtered: FloatArray,
+    changes: FloatArray,
+    total: FloatArray,
+    is_averaging: bool,
+) -> None:
+    """Learn one model from all rounds, in one thread."""
+    for t in range(len(rounds.weight)):
+        if rounds.rescaling[t] != 1.0:
+            rescale(shape, vectors, rounds.rescaling[t], 0, len(vectors))
+            for c in range(len(total)):
+                total[c] *= rounds.rescaling[t]
+        advance_crews(
+            emission,
+            shape,
+            together,
+            vectors,
+            groups,
+            X,
+            streams,
+            offsets,
+            t,
+            rounds.weight[t],
+            filtered,
+            changes,
+            0,
+            len(changes),
+        )
+        conclude(
+            emission,
+            shape,
+            together,
+            vectors,
+            groups,
+            shares,
+            leaders,
+            changes,
+            total,
+            rounds.scale[t],
+            rounds.n_before[t],
+            rounds.is_update[t],
+            is_averaging,
+            rounds.is_recentring[t],
+        )

@@ -1,0 +1,396 @@
+"""Where the streams of a fleet are kept, and how they are brought up to date: each by itself, or all as one."""
+
+from __future__ import annotations
+
+import itertools
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from copy import copy
+from typing import Any
+
+import numpy as np
+
+from hmmstream.arrays import BoolArray, FloatArray, IntArray
+from hmmstream.averaging import Polyak
+from hmmstream.learner import NEVER, NO_STEPS, Learner
+from hmmstream.recursions import fleet, online
+from hmmstream.recursions.state import (
+    LIKELIHOOD_FACTOR,
+    LOG_LIKELIHOOD,
+    MEMORY,
+    N_AVERAGED,
+    N_SEEN,
+    TIME,
+    parts,
+)
+from hmmstream.schedule import Schedule, evaluate
+
+SHARES = 8  # pieces of work for each thread, so that none waits long for another
+FAINT = 1e-30  # a scale below this is worked into the statistics
+
+
+class Streams(ABC):
+    """The streams of a fleet. ``template`` is a stream that has seen nothing: its start, structure and settings."""
+
+    def __init__(self, template: Learner) -> None:
+        self.template = template
+        places: Any = np.arange(template._shape.size)
+        self.at: Any = parts(template._shape, places)  # where each part of a state vector stands
+
+    @abstractmethod
+    def add(self, n: int) -> None:
+        """Add ``n`` streams that have seen nothing."""
+
+    @abstractmethod
+    def keep(self, places: IntArray) -> None:
+        """Keep these streams and no others."""
+
+    @abstractmethod
+    def learn(self, X: FloatArray, streams: IntArray, offsets: IntArray, filtered: FloatArray) -> None:
+        """Learn from rows that are sorted by streams; write the filters to ``filtered``, unless that is empty."""
+
+    @abstractmethod
+    def columns(self, at: IntArray) -> FloatArray:
+        """Some numbers of each state vector: (N, len(at))."""
+
+    @abstractmethod
+    def set_clock(self, places: IntArray, at: int, value: float) -> None:
+        """Set a number in the clocks of some streams."""
+
+    @abstractmethod
+    def replace(self, place: int, vector: FloatArray) -> None:
+        """Put another state vector in the place of a stream."""
+
+    @abstractmethod
+    def learner(self, place: int) -> Learner:
+        """A stream as a learner of its own."""
+
+    @abstractmethod
+    def document(self) -> dict[str, Any]:
+        """What a file holds."""
+
+    @abstractmethod
+    def restore(self, document: dict[str, Any], n: int) -> None:
+        """Take over what a file held of ``n`` streams, if it fits."""
+
+    def filtered_proba(self) -> FloatArray:
+        """Probability of each state now: (N, m)."""
+        return self.columns(self.at.phi)
+
+    def n_seen(self) -> IntArray:
+        """Rows seen, missing ones included: (N,)."""
+        return self.columns(self.at.clock[[N_SEEN]])[:, 0].astype(np.int64)
+
+    def log_likelihood(self) -> FloatArray:
+        """Sum of the log predictive densities: (N,)."""
+        clock = self.columns(self.at.clock)
+        return np.asarray(clock[:, LOG_LIKELIHOOD] + np.log(clock[:, LIKELIHOOD_FACTOR]))
+
+    @abstractmethod
+    def values(self) -> dict[str, FloatArray]:
+        """Values of the models to use, by name."""
+
+    def rules(self) -> tuple[int, int, int, int]:
+        """When there are new parameters, and what is averaged, for the compiled loop."""
+        template = self.template
+        n_min = NEVER if template.frozen else template.n_min
+        kind = online.AVERAGE_NOTHING if template.frozen else template._average_kind
+        return n_min, template.update_every, kind, template._average_from
+
+    def steps(self, first: int, stop: int) -> FloatArray:
+        """Step sizes of a user's function; empty if the schedule is one that the compiled loop knows."""
+        return NO_STEPS if self.template._step_is_built_in else evaluate(self.template.step, first, stop)
+
+
+class SeparateStreams(Streams):
+    """Streams with models of their own: a state vector each, one after the other in memory.
+
+    A state vector lies in one piece: it is what a single learner has, it is read and written once for all rows that a
+    stream has in a chunk, and compiled code for one stream serves them all.
+    """
+
+    def __init__(self, template: Learner, n_jobs: int) -> None:
+        super().__init__(template)
+        self.n_jobs = n_jobs
+        self.n = 0
+        self.room = np.empty((0, template._shape.size))  # for more than there are
+
+    @property
+    def vectors(self) -> FloatArray:
+        """A state vector each."""
+        return self.room[: self.n]
+
+    def add(self, n: int) -> None:
+        if self.n + n > len(self.room):
+            room = np.empty((max(self.n + n, 2 * self.n), self.room.shape[1]))
+            room[: self.n] = self.vectors
+            self.room = room
+        self.room[self.n : self.n + n] = self.template.vector
+        self.n += n
+
+    def keep(self, places: IntArray) -> None:
+        self.room = self.room[places]
+        self.n = len(places)
+
+    def learn(self, X: FloatArray, streams: IntArray, offsets: IntArray, filtered: FloatArray) -> None:
+        template, vectors = self.template, self.vectors
+        steps, first = NO_STEPS, 0
+        if not template._step_is_built_in:
+            times = vectors[streams, TIME].astype(np.int64)
+            first = int(times.min(initial=0))
+            steps = self.steps(first, int((times + np.diff(offsets)).max(initial=first)))
+
+        def work(start: int, stop: int) -> None:
+            fleet.learn_each(
+                template.start.emission,
+                template._shape,
+                vectors,
+                *template._cells[1:],
+                X,
+                streams,
+                offsets,
+                template._schedule,
+                steps,
+                first,
+                filtered,
+                *self.rules(),
+                start,
+                stop,
+            )
+
+        share_out(work, offsets, self.n_jobs)
+
+    def columns(self, at: IntArray) -> FloatArray:
+        return self.vectors[:, at]
+
+    def set_clock(self, places: IntArray, at: int, value: float) -> None:
+        self.vectors[places, at] = value
+
+    def replace(self, place: int, vector: FloatArray) -> None:
+        self.vectors[place] = vector
+
+    def learner(self, place: int) -> Learner:
+        return learner_of(self.template, self.vectors[place].copy())
+
+    def values(self) -> dict[str, FloatArray]:
+        template, m = self.template, self.template.start.n_components
+        if isinstance(template.averaging, Polyak):
+            is_averaged = self.columns(self.at.clock[[N_AVERAGED]])[:, 0] > 0.0
+            transmats = np.where(
+                is_averaged[:, np.newaxis, np.newaxis],
+                self.columns(self.at.mean_transmat),
+                self.columns(self.at.transmat),
+            )
+            thetas = np.where(
+                is_averaged[:, np.newaxis, np.newaxis], self.columns(self.at.mean_theta), self.columns(self.at.theta)
+            )
+        else:
+            transmats = np.empty((self.n, m, m))
+            thetas = np.empty((self.n, m, template._shape.width))
+            fleet.report(
+                template.start.emission, template._shape, self.vectors, *template._cells[1:], transmats, thetas
+            )
+        return values_of(template, transmats, thetas)
+
+    def document(self) -> dict[str, Any]:
+        return {"template": self.template, "vectors": self.vectors}
+
+    def restore(self, document: dict[str, Any], n: int) -> None:
+        self.template.frozen = document["template"].frozen
+        self.room, self.n = checked(document["vectors"], (n, self.room.shape[1])), n
+
+
+class SharedStreams(Streams):
+    """Streams that learn one model. The template is the learner that has it; each stream has a filter and a statistic.
+
+    The clock of the model counts observations a stream: at n the n-th observation of each has been seen, on average.
+    An observation is given the weight that OnlineHMM would give it at that time, divided by the number of streams.
+    """
+
+    def __init__(self, template: Learner, n_jobs: int) -> None:
+        super().__init__(template)
+        shape = template._shape
+        self.n_jobs = n_jobs
+        self.together = template.vector  # the model and its statistic
+        self.memory = template.vector[MEMORY]
+        self.total = np.zeros(shape.n_rows)  # sum of the statistics of all streams, those that have gone included
+        self.scale = 1.0  # of the total
+        self.n_observations = 0
+        self.n_rounds = 0
+        self.vectors = np.empty((0, fleet.own_size(shape)))
+
+    def _own(self) -> Any:
+        places: Any = np.arange(self.vectors.shape[1])
+        return fleet.own_parts(self.template._shape, self.template.state, places)
+
+    def add(self, n: int) -> None:
+        new = np.zeros((n, self.vectors.shape[1]))
+        own = self._own()
+        new[:, own.clock[LIKELIHOOD_FACTOR]] = 1.0
+        new[:, own.phi] = self.template.start.startprob
+        self.vectors = np.concatenate([self.vectors, new])
+
+    def keep(self, places: IntArray) -> None:
+        self.vectors = self.vectors[places]
+
+    def learn(self, X: FloatArray, streams: IntArray, offsets: IntArray, filtered: FloatArray) -> None:
+        template, shape = self.template, self.template._shape
+        emission = template.start.emission
+        counts = np.zeros(int(np.diff(offsets).max(initial=0)), dtype=np.int64)
+        fleet.count_rounds(emission, X, offsets, counts)
+        self.together[MEMORY] = self.memory * max(len(self.vectors), 1)
+        rounds = self._plan(counts)
+        n_crews = -(-len(streams) // fleet.CREW)
+        changes = np.empty((n_crews, shape.n_rows + shape.n_states))
+        is_averaging = self.rules()[2] == online.AVERAGE_STATISTIC
+        model = (emission, shape, self.together, self.vectors)
+        cells = template._cells[1:]
+        data = (X, streams, offsets)
+        if min(n_crews, self.n_jobs) < 2:
+            fleet.learn_together(*model, *cells, *data, rounds, filtered, changes, self.total, is_averaging)
+            return
+        with ThreadPoolExecutor(self.n_jobs) as threads:
+            bounds = np.linspace(0, n_crews, self.n_jobs + 1).astype(np.int64)
+            for t, (rescaling, weight, scale, n_before, is_update, is_recentring) in enumerate(
+                zip(*rounds, strict=True)
+            ):
+                if rescaling != 1.0:
+                    fleet.rescale(shape, self.vectors, rescaling, 0, len(self.vectors))
+                    self.total *= rescaling
+
+                def work(start: int, stop: int, t: int = t, weight: float = weight) -> None:
+                    fleet.advance_crews(*model, cells[0], *data, t, weight, filtered, changes, start, stop)
+
+                list(threads.map(work, bounds[:-1], bounds[1:]))
+                fleet.conclude(
+                    *model, *cells, changes, self.total, scale, n_before, is_update, is_averaging, is_recentring
+                )
+
+    def _plan(self, counts: IntArray) -> fleet.Round:
+        """What will happen in rounds of so many observations."""
+        n_min, update_every, *_ = self.rules()
+        n_streams = max(len(self.vectors), 1)
+        before = self.n_observations + np.cumsum(counts) - counts
+        n = before / n_streams
+        step = self.template.step
+        if isinstance(step, Schedule) and self.template._step_is_built_in:
+            gamma = step.at(n)
+        else:
+            gamma = np.array([step(float(time)) if time > 0.0 else 1.0 for time in n])  # type: ignore[arg-type]
+        # At first, until each stream has been heard once on average, all observations count the same
+        gammas = np.minimum(np.maximum(gamma * counts / n_streams, counts / np.maximum(before + counts, 1)), 1.0)
+        gammas[before == 0] = 1.0
+        gammas[counts == 0] = 0.0
+        rescaling, weight, scale = np.ones(len(counts)), np.zeros(len(counts)), np.empty(len(counts))
+        for t, (share, count) in enumerate(zip(gammas.tolist(), counts.tolist(), strict=True)):
+            kept = self.scale * (1.0 - share)
+            if kept < FAINT:
+                rescaling[t], kept = kept, 1.0
+            if count:
+                weight[t] = share / (count * kept)
+            scale[t] = self.scale = kept
+        is_due = (n > n_min) & (counts > 0)
+        if update_every > 1:
+            is_due &= (self.n_rounds + np.cumsum(counts > 0) - 1) % update_every == 0
+        self.n_rounds += int((counts > 0).sum())
+        self.n_observations += int(counts.sum())
+        return fleet.Round(
+            rescaling, weight, scale, before.astype(np.float64), is_due, self._recentrings(before, counts)
+        )
+
+    def _recentrings(self, before: IntArray, counts: IntArray) -> BoolArray:
+        """In which rounds the time passes a number at which statistics are measured from a new centre."""
+        if not self.template.start.emission.is_centred:
+            return np.zeros(len(counts), dtype=np.bool_)
+        n_streams = max(len(self.vectors), 1)
+        first, stop = -(-before // n_streams), -(-(before + counts) // n_streams)  # times n with before <= n N < after
+        every = online.RECENTRE_EVERY
+        passes_multiple = -(-stop // every) > -(-first // every)
+        passes_power = np.zeros(len(counts), dtype=np.bool_)
+        for power in itertools.takewhile(lambda power: power < every, (2**k for k in itertools.count())):
+            passes_power |= (first <= power) & (power < stop)
+        return passes_multiple | passes_power
+
+    def columns(self, at: IntArray) -> FloatArray:
+        return self.vectors[:, at]
+
+    def filtered_proba(self) -> FloatArray:
+        return self.columns(self._own().phi)
+
+    def set_clock(self, places: IntArray, at: int, value: float) -> None:
+        self.vectors[places, at] = value
+
+    def replace(self, place: int, vector: FloatArray) -> None:
+        raise ValueError("the streams of a shared model have none of their own")
+
+    def learner(self, place: int) -> Learner:
+        """A learner with the model that all have learned, and the filter of one stream: from now on it goes alone."""
+        vector = self.together.copy()
+        state = parts(self.template._shape, vector)
+        own = fleet.own_parts(self.template._shape, state, self.vectors[place])
+        state.phi[:] = own.phi
+        state.rho[:] = state.S
+        state.clock[:] = own.clock
+        state.clock[TIME] = max(self.n_observations // len(self.vectors), 1)
+        state.clock[[N_AVERAGED, MEMORY]] = self.together[[N_AVERAGED, MEMORY]]
+        state.clock[MEMORY] = self.memory
+        return learner_of(self.template, vector)
+
+    def values(self) -> dict[str, FloatArray]:
+        model = self.template.model
+        names = {name: getattr(model.emission, name) for name in model.emission.value_names}
+        return {"transmat": model.transmat, **names}
+
+    def document(self) -> dict[str, Any]:
+        counts = {"scale": self.scale, "n_observations": self.n_observations, "n_rounds": self.n_rounds}
+        return {"template": self.template, "vectors": self.vectors, "total": self.total, **counts}
+
+    def restore(self, document: dict[str, Any], n: int) -> None:
+        held = document["template"]
+        self.template.frozen = held.frozen
+        self.together[:] = checked(held.vector, self.together.shape)
+        self.vectors = checked(document["vectors"], (n, self.vectors.shape[1]))
+        self.total = checked(document["total"], self.total.shape)
+        self.scale = float(document["scale"])
+        self.n_observations, self.n_rounds = int(document["n_observations"]), int(document["n_rounds"])
+        if not (0.0 < self.scale <= 1.0 and self.n_observations >= self.n_rounds >= 0):
+            raise ValueError("its counts are wrong")
+
+
+def learner_of(template: Learner, vector: FloatArray) -> Learner:
+    """A learner like the template, at another point."""
+    learner = copy(template)
+    learner.vector, learner.latest = vector, template.latest.copy()
+    return learner
+
+
+def values_of(template: Learner, transmats: FloatArray, thetas: FloatArray) -> dict[str, FloatArray]:
+    """Values of many models by name: (N, …)."""
+    emission = template.start.emission
+    m, p = emission.n_components, emission.n_parameters
+    cells = thetas[:, :, :p].reshape(len(thetas), m * p)
+    places = emission.shaped(np.arange(float(m * p)).reshape(m, p))
+    values = {name: cells[:, np.asarray(place, dtype=np.int64)] for name, place in places.items()}
+    return {"transmat": transmats, **values}
+
+
+def share_out(work: Callable[[int, int], None], offsets: IntArray, n_jobs: int) -> None:
+    """Let threads work on ranges of streams that have about as many rows each."""
+    n = len(offsets) - 1
+    if n_jobs == 1 or n < 2:
+        work(0, n)
+        return
+    wanted = np.linspace(0, offsets[-1], n_jobs * SHARES + 1)
+    bounds = np.unique(np.append(np.searchsorted(offsets, wanted), [0, n]).clip(0, n))
+    with ThreadPoolExecutor(n_jobs) as threads:
+        list(threads.map(work, bounds[:-1], bounds[1:]))
+
+
+def checked(array: Any, shape: tuple[int, ...]) -> FloatArray:
+    """An array of this shape with numbers that a stream may have, in memory of its own."""
+    if not isinstance(array, np.ndarray) or array.shape != shape or array.dtype != np.float64:
+        raise ValueError("its streams do not fit the model")
+    if np.isnan(array).any():
+        raise ValueError("its streams hold what is no number")
+    return array.copy()
