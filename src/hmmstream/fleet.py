@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hmmstream import checkpoint, transitions
-from hmmstream.arrays import FloatArray, IntArray, RefusedError, is_integer, matrix, observations
+from hmmstream.arrays import FloatArray, IntArray, is_integer, matrix, observations
 from hmmstream.averaging import Polyak
 from hmmstream.emissions import Emission, specification
 from hmmstream.learner import Learner
@@ -21,43 +21,15 @@ from hmmstream.online import OnlineHMM
 from hmmstream.priors import Prior
 from hmmstream.record import Record
 from hmmstream.recursions import rows
-from hmmstream.recursions.state import IN_SEQUENCE
+from hmmstream.recursions.fleet import sort_by_stream
+from hmmstream.recursions.state import IN_SEQUENCE, Shape
 from hmmstream.starts import find_start
-from hmmstream.streams import SeparateStreams, SharedStreams, Streams
+from hmmstream.streams import Rows, SeparateStreams, SharedStreams, Streams
 
 DEVICES = ("cpu", "cuda")
 DTYPES = ("float64", "float32")
-
-
-@dataclass(frozen=True)
-class Rows:
-    """Rows of many streams, those of one after the other: of ``streams[at]`` from ``offsets[at]`` on."""
-
-    X: FloatArray  # (n, d)
-    streams: IntArray
-    offsets: IntArray
-    order: IntArray | None  # where each row stood in what was given; None for a block
-    shape: tuple[int, ...]  # of what was given, less features
-
-    def as_given(self, values: FloatArray) -> FloatArray:
-        """A row of ``values`` for each of these, in the shape and order of what was given."""
-        if self.order is None:
-            n_times, n_streams = self.shape
-            return np.ascontiguousarray(values.reshape(n_streams, n_times, -1).transpose(1, 0, 2))
-        result = np.empty_like(values)
-        result[self.order] = values
-        return result
-
-    def refusal(self, emission: Emission, place: int) -> RefusedError:
-        """What is wrong with the value at this place, in terms of what was given."""
-        error = emission.refusal(self.X, place)
-        if self.order is not None:
-            return RefusedError(int(self.order[error.row]), error.column, error.value, error.reason)
-        stream, time = divmod(error.row, self.shape[0])
-        refused = RefusedError(time, stream, error.value, error.reason)
-        if self.X.shape[1] > 1:
-            refused.args = (f"X[{time}, {stream}, {error.column}] is {error.value}: {error.reason}",)
-        return refused
+FEW = 16  # streams for each row: with more, it is faster to sort the rows than to go through all streams
+NO_ORDER: IntArray = np.empty(0, dtype=np.int64)
 
 
 class Fleet:
@@ -180,23 +152,30 @@ class Fleet:
         if self.device == "cuda" and ids is None and hasattr(X, "__cuda_array_interface__"):
             return self._learn_on_device(X, follows)
         before, n_before = self.ids, len(self)
-        rows_of = self._rows(X, ids)
+        data, shape = self._rows(X, ids)
         try:
-            streams = self._streams or self._begin(self._find_start(rows_of))
+            streams = self._streams or self._begin(self._find_start(data, shape))
             emission = streams.template.start.emission
-            refused = rows.check(emission, observations(rows_of.X, emission.n_columns))
-            if refused != rows.ACCEPTED:
-                error = rows_of.refusal(emission, refused)
-                error.args = (f"{error} Nothing was learned from these rows.",)
-                raise error
+            data = data._replace(X=observations(data.X, emission.n_columns))
+            self._check(data, shape, emission)
         except BaseException:
             self.ids = before
             raise
         self._streams = streams
         streams.add(len(self.ids) - n_before)
-        filtered = np.empty((len(rows_of.X) if follows else 0, streams.template.start.n_components))
-        streams.learn(rows_of.X, rows_of.streams, rows_of.offsets, filtered)
-        return rows_of.as_given(filtered) if follows else filtered
+        filtered = np.empty((len(data.X) if follows else 0, streams.template.start.n_components))
+        streams.learn(data, filtered)
+        return filtered.reshape(*shape, -1) if follows else filtered
+
+    def _check(self, data: Rows, shape: tuple[int, ...], emission: Emission) -> None:
+        """Refuse rows in which something cannot occur, and say where."""
+        place = data.first_refused(emission, self.n_jobs or n_cores())
+        if place != rows.ACCEPTED:
+            error = emission.refusal(data.X, place)
+            at = [*(int(i) for i in np.unravel_index(error.row, shape)), error.column]
+            where = ", ".join(map(str, at[:-1] if len(shape) == 2 and emission.n_columns == 1 else at))
+            error.args = (f"X[{where}] is {error.value}: {error.reason} Nothing was learned from these rows.",)
+            raise error
 
     def _learn_on_device(self, X: Any, follows: bool) -> FloatArray:
         """A block that is on the device already."""
@@ -213,8 +192,8 @@ class Fleet:
 
     # --- what was given -----------------------------------------------------------------------------------------
 
-    def _rows(self, X: Any, ids: ArrayLike | None) -> Rows:
-        """What was given, sorted by streams. New ids are in ``self.ids`` then."""
+    def _rows(self, X: Any, ids: ArrayLike | None) -> tuple[Rows, tuple[int, ...]]:
+        """What was given, and its shape less features. New ids are in ``self.ids`` then."""
         if ids is not None:
             data, names = matrix(X), np.asarray(ids)
             if names.shape != (len(data),) or names.dtype.kind not in "iuU":
@@ -222,16 +201,14 @@ class Fleet:
                     f"ids must be an integer or a string for each of the {len(data)} rows of X, got "
                     f"{names.dtype} of shape {names.shape}"
                 )
-            return sort_rows(data, self._places(names, new=True), data.shape[:1])
+            places = self._places(names, new=True)
+            return by_streams(data, places, len(self)), (len(data),)
         if isinstance(X, list | tuple) and len(X) and all(isinstance(x, np.ndarray) for x in X):
             pieces = [matrix(x) for x in X]
-            if len(self) == 0:
-                self.ids = np.arange(len(pieces))
-            if len(pieces) != len(self):
-                raise ValueError(f"X holds {len(pieces)} arrays, but there are {len(self)} streams")
-            lengths = [len(piece) for piece in pieces]
+            self._match(len(pieces))
             data = np.concatenate(pieces)
-            return sort_rows(data, np.repeat(np.arange(len(pieces)), lengths), data.shape[:1])
+            places = np.repeat(np.arange(len(pieces)), [len(piece) for piece in pieces])
+            return by_streams(data, places, len(self)), (len(data),)
         block = np.asarray(np.ma.filled(X, np.nan) if np.ma.isMaskedArray(X) else X)
         if block.ndim not in (2, 3):
             raise ValueError(
@@ -239,13 +216,17 @@ class Fleet:
                 "streams in order of arrival, give their ids"
             )
         n_times, n_streams = block.shape[:2]
-        if len(self) == 0:
-            self.ids = np.arange(n_streams)
-        if n_streams != len(self):
-            raise ValueError(f"X holds {n_streams} streams, but there are {len(self)}: give the ids of its rows")
-        by_stream = np.moveaxis(block.reshape(n_times, n_streams, -1), 0, 1).reshape(n_times * n_streams, -1)
+        self._match(n_streams)
+        data = matrix(block.reshape(n_times * n_streams, -1))
         offsets = np.arange(n_streams + 1) * n_times
-        return Rows(matrix(by_stream), np.arange(n_streams), offsets, None, (n_times, n_streams))
+        return Rows(data, np.arange(n_streams), offsets, NO_ORDER), (n_times, n_streams)
+
+    def _match(self, n: int) -> None:
+        """Check that there are so many streams, or begin with as many."""
+        if len(self) == 0:
+            self.ids = np.arange(n)
+        if n != len(self):
+            raise ValueError(f"X is of {n} streams, but there are {len(self)}: give the ids of its rows")
 
     def _places(self, ids: Any, *, new: bool = False) -> IntArray:
         """The place of each stream. Those that are ``new`` come last, in the order in which they are named first."""
@@ -267,7 +248,8 @@ class Fleet:
         n, index = len(self), self._sorted
         if index is None or index.ids is not self.ids:
             order = np.argsort(self.ids, kind="stable")
-            index = self._sorted = Index(self.ids, self.ids[order], order)
+            is_numbered = self.ids.dtype.kind != "U" and np.array_equal(self.ids, np.arange(n))
+            index = self._sorted = Index(self.ids, self.ids[order], order, is_numbered)
         if n == 0:
             return np.full(len(ids), -1)
         if index.is_numbered:
@@ -275,19 +257,18 @@ class Fleet:
         at = np.minimum(np.searchsorted(index.names, ids), n - 1)
         return np.where(index.names[at] == ids, index.order[at], -1)
 
-    def _find_start(self, data: Rows) -> HMM:
+    def _find_start(self, data: Rows, shape: tuple[int, ...]) -> HMM:
         """Values to start from, for all streams together."""
         made = self.prototype
         family = specification(made.emission, data.X)
         sized = family if family.has_values else family.sized(made.n_components, data.X.shape[1])
-        refused = rows.check(sized, observations(data.X, sized.n_columns))
-        if refused != rows.ACCEPTED:
-            raise data.refusal(sized, refused)
+        self._check(data._replace(X=observations(data.X, sized.n_columns)), shape, sized)
+        order = data.order if len(data.order) else np.arange(len(data.X)).reshape(shape).T.ravel()
         is_start = np.zeros(len(data.X), dtype=np.bool_)
         is_start[data.offsets[:-1][np.diff(data.offsets) > 0]] = True
         structure, rng = transitions.resolve(made.transition), np.random.default_rng(made.random_state)
         prior = Prior() if made.prior is None else made.prior
-        return find_start(family, made.n_components, structure, Record(data.X, is_start), rng, prior)
+        return find_start(family, made.n_components, structure, Record(data.X[order], is_start), rng, prior)
 
     def _begin(self, start: HMM) -> Streams:
         made = self.prototype
@@ -437,21 +418,19 @@ class Index:
     ids: Any  # what it is an index of
     names: Any  # sorted
     order: IntArray
-
-    @property
-    def is_numbered(self) -> bool:
-        """Whether streams are known by the numbers of their places."""
-        return self.ids.dtype.kind != "U" and np.array_equal(self.ids, np.arange(len(self.ids)))
+    is_numbered: bool  # whether streams are known by the numbers of their places
 
 
-def sort_rows(X: FloatArray, places: IntArray, shape: tuple[int, ...]) -> Rows:
-    """Rows by streams; those of one stream stay in their order."""
+def by_streams(X: FloatArray, places: IntArray, n_streams: int) -> Rows:
+    """Rows of streams in order of arrival."""
     n = len(X)
-    keys = places * n + np.arange(n)
-    keys.sort()  # all different, so that any sort is a stable one
-    order = keys % max(n, 1)
-    streams, counts = np.unique(places, return_counts=True)
-    return Rows(X[order], streams, np.append(0, np.cumsum(counts)), order, shape)
+    if n_streams < FEW * n:
+        offsets, order = np.zeros(n_streams + 1, dtype=np.int64), np.empty(n, dtype=np.int64)
+        sort_by_stream(Shape(1, 1, 1, 1), places, offsets, order)
+        return Rows(X, np.arange(n_streams), offsets, order)
+    order = np.argsort(places, kind="stable")
+    first = np.flatnonzero(np.diff(places[order], prepend=-1))
+    return Rows(X, places[order[first]], np.append(first, n), order)
 
 
 def online_hmm(prototype: OnlineHMM, learner: Learner) -> OnlineHMM:

@@ -7,14 +7,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from hmmstream.arrays import BoolArray, FloatArray, IntArray
 from hmmstream.averaging import Polyak
+from hmmstream.emissions import Emission
 from hmmstream.learner import NEVER, NO_STEPS, Learner
-from hmmstream.recursions import fleet, online
+from hmmstream.recursions import fleet, online, rows
 from hmmstream.recursions.state import (
     LIKELIHOOD_FACTOR,
     LOG_LIKELIHOOD,
@@ -26,8 +27,30 @@ from hmmstream.recursions.state import (
 )
 from hmmstream.schedule import Schedule, evaluate
 
+MANY_ROWS = 2**14  # that are worth a second thread
 SHARES = 8  # pieces of work for each thread, so that none waits long for another
 FAINT = 1e-30  # a scale below this is worked into the statistics
+
+
+class Rows(NamedTuple):
+    """Rows of many streams."""
+
+    X: FloatArray  # (n, d), as they were given
+    streams: IntArray  # that have any
+    offsets: IntArray  # where the rows of each begin in ``order``
+    order: IntArray  # numbers of the rows, those of one stream after the other; empty for a block
+
+    def first_refused(self, emission: Emission, n_jobs: int) -> int:
+        """The place of the first value that cannot occur, counted along the rows, or ACCEPTED."""
+        bounds = np.linspace(0, len(self.X), 1 + (n_jobs if len(self.X) > MANY_ROWS else 1)).astype(np.int64)
+
+        def check(start: int, stop: int) -> int:
+            place = int(rows.check(emission, self.X[start:stop]))
+            return place if place == rows.ACCEPTED else int(start) * emission.n_features + place
+
+        with ThreadPoolExecutor(n_jobs) as threads:
+            found = [place for place in threads.map(check, bounds[:-1], bounds[1:]) if place != rows.ACCEPTED]
+        return min(found, default=rows.ACCEPTED)
 
 
 class Streams(ABC):
@@ -47,8 +70,8 @@ class Streams(ABC):
         """Keep these streams and no others."""
 
     @abstractmethod
-    def learn(self, X: FloatArray, streams: IntArray, offsets: IntArray, filtered: FloatArray) -> None:
-        """Learn from rows that are sorted by streams; write the filters to ``filtered``, unless that is empty."""
+    def learn(self, data: Rows, filtered: FloatArray) -> None:
+        """Learn from rows, and write the filters after each to ``filtered``, unless that is empty."""
 
     @abstractmethod
     def columns(self, at: IntArray) -> FloatArray:
@@ -98,10 +121,6 @@ class Streams(ABC):
         kind = online.AVERAGE_NOTHING if template.frozen else template._average_kind
         return n_min, template.update_every, kind, template._average_from
 
-    def steps(self, first: int, stop: int) -> FloatArray:
-        """Step sizes of a user's function; empty if the schedule is one that the compiled loop knows."""
-        return NO_STEPS if self.template._step_is_built_in else evaluate(self.template.step, first, stop)
-
 
 class SeparateStreams(Streams):
     """Streams with models of their own: a state vector each, one after the other in memory.
@@ -133,13 +152,13 @@ class SeparateStreams(Streams):
         self.room = self.room[places]
         self.n = len(places)
 
-    def learn(self, X: FloatArray, streams: IntArray, offsets: IntArray, filtered: FloatArray) -> None:
+    def learn(self, data: Rows, filtered: FloatArray) -> None:
         template, vectors = self.template, self.vectors
         steps, first = NO_STEPS, 0
         if not template._step_is_built_in:
-            times = vectors[streams, TIME].astype(np.int64)
-            first = int(times.min(initial=0))
-            steps = self.steps(first, int((times + np.diff(offsets)).max(initial=first)))
+            times = vectors[data.streams, TIME].astype(np.int64)
+            first = int(times.min(initial=NEVER))
+            steps = evaluate(template.step, first, int((times + np.diff(data.offsets)).max(initial=first)))
 
         def work(start: int, stop: int) -> None:
             fleet.learn_each(
@@ -147,9 +166,7 @@ class SeparateStreams(Streams):
                 template._shape,
                 vectors,
                 *template._cells[1:],
-                X,
-                streams,
-                offsets,
+                *data[:4],
                 template._schedule,
                 steps,
                 first,
@@ -159,7 +176,7 @@ class SeparateStreams(Streams):
                 stop,
             )
 
-        share_out(work, offsets, self.n_jobs)
+        share_out(work, data.offsets, self.n_jobs)
 
     def columns(self, at: IntArray) -> FloatArray:
         return self.vectors[:, at]
@@ -234,21 +251,20 @@ class SharedStreams(Streams):
     def keep(self, places: IntArray) -> None:
         self.vectors = self.vectors[places]
 
-    def learn(self, X: FloatArray, streams: IntArray, offsets: IntArray, filtered: FloatArray) -> None:
+    def learn(self, data: Rows, filtered: FloatArray) -> None:
         template, shape = self.template, self.template._shape
         emission = template.start.emission
-        counts = np.zeros(int(np.diff(offsets).max(initial=0)), dtype=np.int64)
-        fleet.count_rounds(emission, X, offsets, counts)
+        counts = np.zeros(int(np.diff(data.offsets).max(initial=0)), dtype=np.int64)
+        fleet.count_rounds(emission, *data[:4], counts)
         self.together[MEMORY] = self.memory * max(len(self.vectors), 1)
         rounds = self._plan(counts)
-        n_crews = -(-len(streams) // fleet.CREW)
+        n_crews = -(-len(data.streams) // fleet.CREW)
         changes = np.empty((n_crews, shape.n_rows + shape.n_states))
         is_averaging = self.rules()[2] == online.AVERAGE_STATISTIC
         model = (emission, shape, self.together, self.vectors)
         cells = template._cells[1:]
-        data = (X, streams, offsets)
         if min(n_crews, self.n_jobs) < 2:
-            fleet.learn_together(*model, *cells, *data, rounds, filtered, changes, self.total, is_averaging)
+            fleet.learn_together(*model, *cells, *data[:4], rounds, filtered, changes, self.total, is_averaging)
             return
         with ThreadPoolExecutor(self.n_jobs) as threads:
             bounds = np.linspace(0, n_crews, self.n_jobs + 1).astype(np.int64)
@@ -260,7 +276,7 @@ class SharedStreams(Streams):
                     self.total *= rescaling
 
                 def work(start: int, stop: int, t: int = t, weight: float = weight) -> None:
-                    fleet.advance_crews(*model, cells[0], *data, t, weight, filtered, changes, start, stop)
+                    fleet.advance_crews(*model, cells[0], *data[:4], t, weight, filtered, changes, start, stop)
 
                 list(threads.map(work, bounds[:-1], bounds[1:]))
                 fleet.conclude(

@@ -1,7 +1,8 @@
 """Many streams: each learns from its own rows, by the loop of a single stream, or all of them learn one model.
 
-Rows come sorted by stream: those of the stream ``streams[at]`` are ``X[offsets[at] : offsets[at + 1]]``. Loops take a
-range of streams, so that several threads can share the work.
+Rows come in any order. Those of the stream ``streams[at]`` have the numbers ``order[offsets[at] : offsets[at + 1]]``;
+of a block, where all streams have a row at each time, ``order`` is empty. Loops take a range of streams, so that
+several threads can share the work.
 """
 
 from __future__ import annotations
@@ -20,6 +21,29 @@ from hmmstream.recursions.state import CLOCK_SIZE, N_AVERAGED, N_SEEN, TIME, Sta
 
 
 @compiled
+def sort_by_stream(shape: Any, places: IntArray, offsets: IntArray, order: IntArray) -> None:
+    """Numbers of rows in the order of their streams: ``offsets`` says where those of each begin."""
+    for row in range(len(places)):
+        offsets[places[row] + 1] += 1
+    for at in range(1, len(offsets)):
+        offsets[at] += offsets[at - 1]
+    for row in range(len(places)):
+        order[offsets[places[row]]] = row
+        offsets[places[row]] += 1
+    for at in range(len(offsets) - 1, 0, -1):  # each now stands where the next one begins
+        offsets[at] = offsets[at - 1]
+    offsets[0] = 0
+
+
+@inlined
+def row_at(streams: IntArray, offsets: IntArray, order: IntArray, at: int, t: int) -> int:
+    """The number of a stream's t-th row."""
+    if len(order) == 0:
+        return t * len(streams) + at
+    return order[offsets[at] + t]
+
+
+@compiled
 def learn_each(
     emission: Any,
     shape: Any,
@@ -30,6 +54,7 @@ def learn_each(
     X: FloatArray,
     streams: IntArray,
     offsets: IntArray,
+    order: IntArray,
     schedule: FloatArray,
     steps: FloatArray,
     first_step: int,
@@ -43,8 +68,17 @@ def learn_each(
 ) -> None:
     """Learn a model for each of the streams from ``start`` up to ``stop``. ``steps`` begin at first_step."""
     no_starts = np.empty(0, dtype=np.int64)
+    longest = 0
     for at in range(start, stop):
-        vector, first, last = vectors[streams[at]], offsets[at], offsets[at + 1]
+        longest = max(longest, offsets[at + 1] - offsets[at])
+    gathered = np.empty((longest, emission.n_features))
+    proba = np.empty((longest if len(filtered) > 0 else 0, shape.n_states))
+    for at in range(start, stop):
+        vector, n = vectors[streams[at]], offsets[at + 1] - offsets[at]
+        for t in range(n):
+            row = row_at(streams, offsets, order, at, t)
+            for a in range(emission.n_features):
+                gathered[t, a] = X[row, a]
         learn(
             emission,
             shape,
@@ -54,18 +88,20 @@ def learn_each(
             leaders,
             None,
             None,
-            X[first:last],
+            gathered[:n],
             schedule,
             steps[int(vector[TIME]) - first_step :] if len(steps) > 0 else steps,
             no_starts,
             None,
             None,
-            filtered[first:last],
+            proba[:n],
             n_min,
             update_every,
             averaging,
             average_from,
         )
+        for t in range(min(n, len(proba))):
+            filtered[row_at(streams, offsets, order, at, t)] = proba[t]
 
 
 @compiled
@@ -140,13 +176,15 @@ compiled_own_parts = inlined(own_parts)
 
 
 @compiled
-def count_rounds(emission: Any, X: FloatArray, offsets: IntArray, counts: IntArray) -> None:
+def count_rounds(
+    emission: Any, X: FloatArray, streams: IntArray, offsets: IntArray, order: IntArray, counts: IntArray
+) -> None:
     """Add up in ``counts`` of how many streams something was seen in each round."""
     y = workspace(emission.n_features)
-    for at in range(len(offsets) - 1):
-        for row in range(offsets[at], offsets[at + 1]):
-            read(emission, X, row, y)
-            counts[row - offsets[at]] += not emission.is_missing(y)
+    for at in range(len(streams)):
+        for t in range(offsets[at + 1] - offsets[at]):
+            read(emission, X, row_at(streams, offsets, order, at, t), y)
+            counts[t] += not emission.is_missing(y)
 
 
 @compiled
@@ -168,6 +206,7 @@ def advance_crews(
     X: FloatArray,
     streams: IntArray,
     offsets: IntArray,
+    order: IntArray,
     at_round: int,
     weight: float,
     filtered: FloatArray,
@@ -184,9 +223,9 @@ def advance_crews(
         for c in range(R + m):
             change[c] = 0.0
         for at in range(crew * CREW, min((crew + 1) * CREW, len(streams))):
-            row = offsets[at] + at_round
-            if row >= offsets[at + 1]:
+            if at_round >= offsets[at + 1] - offsets[at]:
                 continue
+            row = row_at(streams, offsets, order, at, at_round)
             own = compiled_own_parts(shape, common, vectors[streams[at]])
             for c in range(R):
                 change[c] -= own.S[c]
@@ -271,6 +310,7 @@ def learn_together(
     X: FloatArray,
     streams: IntArray,
     offsets: IntArray,
+    order: IntArray,
     rounds: Round,
     filtered: FloatArray,
     changes: FloatArray,
@@ -292,6 +332,7 @@ def learn_together(
             X,
             streams,
             offsets,
+            order,
             t,
             rounds.weight[t],
             filtered,
