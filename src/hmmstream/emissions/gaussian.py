@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hmmstream.arrays import FloatArray, IntArray, frozen, mean_and_variance
-from hmmstream.compilable import workspace
+from hmmstream.compilable import reciprocal, workspace
 from hmmstream.emissions.base import DEAD, Emission
 
 Covariance = Literal["full", "diag", "spherical", "tied"]
@@ -418,17 +418,18 @@ class Gaussian(Emission):
         per_visit = workspace(self.n_components)
         weight = 0.0
         for i in range(self.n_components):
-            per_visit[i] = 1.0 / S[i, 0] if S[i, 0] > DEAD else 0.0
+            per_visit[i] = reciprocal(S[i, 0]) if S[i, 0] > DEAD else 0.0
             weight += S[i, 0]
             if alive[i] > 0.0:
                 for a in range(d):
                     theta[i, a] = theta[i, self.centre + a] + S[i, 1 + a] * per_visit[i]
+        per_weight = reciprocal(weight)
         if self.is_dense:
-            self.maximize_covariances(S, alive, theta, per_visit, 1.0 / weight)
+            self.maximize_covariances(S, alive, theta, per_visit, per_weight)
         else:
-            self.maximize_variances(S, alive, theta, per_visit, 1.0 / weight)
+            self.maximize_variances(S, alive, theta, per_visit, per_weight)
         for a in range(d):  # for the next M-step: nothing then has to wait for it
-            floor = self.variance_floor(S, theta, per_visit, 1.0 / weight, a)
+            floor = self.variance_floor(S, theta, per_visit, per_weight, a)
             for i in range(self.n_components):
                 if self.is_tied or alive[i] > 0.0:
                     theta[i, self.floor + a] = floor
@@ -508,7 +509,7 @@ class Gaussian(Emission):
             else:
                 for a in range(d):
                     variance = theta[i, d if self.is_spherical else d + a]
-                    theta[i, self.precision + a] = 1.0 / variance
+                    theta[i, self.precision + a] = reciprocal(variance)
                     theta[i, self.log_norm + a] = -0.5 * log(2.0 * pi * variance)
 
     def prepare_dense(self, theta: FloatArray) -> None:

@@ -36,7 +36,7 @@ from numba.extending import (
 )
 from numba.np.arrayobj import make_array, populate_array
 
-from hmmstream.compilable import NEW_FUNCTIONS, Compilable, workspace
+from hmmstream.compilable import NEW_FUNCTIONS, Compilable, reciprocal, workspace
 
 # The whole of "fastmath" would let LLVM assume that NaN never occurs and remove the checks for missing values.
 OPTIONS: dict[str, Any] = {"fastmath": {"reassoc", "contract", "arcp"}, "error_model": "numpy", "nogil": True}
@@ -214,6 +214,11 @@ def _lower_constant(context: Any, builder: Any, typ: CompilableType, value: Any,
     if isinstance(constant, CompilableType):
         return context.get_dummy_value()
     return context.get_constant_generic(builder, _type_of_constant(constant), constant)
+
+
+@overload(reciprocal, strict=False, jit_options=INLINE)
+def _reciprocal(x: Any) -> Any:
+    return reciprocal
 
 
 # --- memory ---------------------------------------------------------------------------------------------------------

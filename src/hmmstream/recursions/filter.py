@@ -6,13 +6,14 @@ from math import exp, inf, log
 from typing import Any
 
 from hmmstream.arrays import FloatArray
-from hmmstream.compilable import workspace
+from hmmstream.compilable import reciprocal, workspace
 from hmmstream.recursions.bridge import inlined
 from hmmstream.recursions.state import IN_SEQUENCE, LIKELIHOOD_FACTOR, LOG_LIKELIHOOD, State
 
 LARGEST_STATISTIC = 1e300
 UNREACHABLE = 1e-250  # a predicted probability below this is 0: its reciprocal would overflow
-UNDERFLOW = 1e-50  # of the pending likelihood factor
+NEAR = 50.0  # log-densities that differ by less need not be shifted by their maximum
+PENDING = 1e30  # a likelihood factor waits for its logarithm while it is below this, and its inverse too
 
 
 @inlined
@@ -35,7 +36,7 @@ def retrospect(shape: Any, state: State, predicted: FloatArray, r: FloatArray) -
             r[i, k] = state.phi[i] * state.transmat[i, k]
             total += r[i, k]
         if total > UNREACHABLE:
-            scale = 1.0 / total
+            scale = reciprocal(total)
             for i in range(m):
                 r[i, k] *= scale
         else:
@@ -72,13 +73,24 @@ def compute_statistic(emission: Any, shape: Any, state: State, y: FloatArray, s:
 
 @inlined
 def update_filter(emission: Any, shape: Any, state: State, predicted: FloatArray, y: FloatArray) -> None:
-    """Bayes' rule in log-densities, shifted by their maximum. What is impossible in every state tells nothing."""
+    """Bayes' rule in log-densities, shifted by that of the first state where they are near it, else by their maximum.
+
+    What is impossible in every state tells nothing.
+    """
     m = shape.n_states
     log_g = workspace(shape.n_states)
-    total = 0.0
+    total, spread = 0.0, 0.0
     for k in range(m):
         log_g[k] = emission.log_density(state.theta[k], y) if predicted[k] > 0.0 else -inf
         total += log_g[k]
+        spread += abs(log_g[k] - log_g[0])
+    if spread < NEAR:
+        state.phi[0] = density = predicted[0]
+        for k in range(1, m):
+            state.phi[k] = predicted[k] * exp(log_g[k] - log_g[0])
+            density += state.phi[k]
+        normalize(emission, shape, state, y, density, log_g[0])
+        return
     if not -inf < total < inf:
         for k in range(m):
             if not -inf < log_g[k] < inf:
@@ -98,11 +110,17 @@ def update_filter(emission: Any, shape: Any, state: State, predicted: FloatArray
     for k in range(m):
         state.phi[k] = predicted[k] * exp(log_g[k] - top)
         density += state.phi[k]
-    scale = 1.0 / density
-    for k in range(m):
+    normalize(emission, shape, state, y, density, top)
+
+
+@inlined
+def normalize(emission: Any, shape: Any, state: State, y: FloatArray, density: float, shift: float) -> None:
+    """Divide the filter by the ``density`` of the observation, which was shifted by so much, and note that."""
+    scale = reciprocal(density)
+    for k in range(shape.n_states):
         state.phi[k] *= scale
-    state.clock[LOG_LIKELIHOOD] += top + emission.shared_log_density(state.theta[0], y)
+    state.clock[LOG_LIKELIHOOD] += shift + emission.shared_log_density(state.theta[0], y)
     state.clock[LIKELIHOOD_FACTOR] *= density  # one logarithm for many factors
-    if state.clock[LIKELIHOOD_FACTOR] < UNDERFLOW:
+    if not 1.0 / PENDING < state.clock[LIKELIHOOD_FACTOR] < PENDING:
         state.clock[LOG_LIKELIHOOD] += log(state.clock[LIKELIHOOD_FACTOR])
         state.clock[LIKELIHOOD_FACTOR] = 1.0

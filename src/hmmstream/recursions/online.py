@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from hmmstream.arrays import UNKNOWN, FloatArray, IntArray
-from hmmstream.compilable import workspace
+from hmmstream.compilable import reciprocal, workspace
 from hmmstream.emissions.base import DEAD, RARE
 from hmmstream.recursions.bridge import compiled, inlined, view
 from hmmstream.recursions.filter import begin, clamp, compute_statistic, retrospect, update_filter
@@ -233,16 +233,20 @@ def update_statistic(
     """
     m, p = shape.n_states, shape.n_statistics
     mixed = workspace(shape.n_states)
+    kept = workspace(shape.n_cells)
+    for i in range(m):
+        for k in range(m):
+            kept[i * m + k] = keep * r[i, k]
     for c in range(shape.n_rows):
         for k in range(m):
             mixed[k] = 0.0
         for i in range(m):
             for k in range(m):
-                mixed[k] += state.rho[i, c] * r[i, k]
+                mixed[k] += state.rho[i, c] * kept[i * m + k]
         total = 0.0
         for k in range(m):
-            state.rho[k, c] = keep * mixed[k]
-            total += state.rho[k, c] * state.phi[k]
+            state.rho[k, c] = mixed[k]
+            total += mixed[k] * state.phi[k]
         state.S[c] = total
     if transition_weight > 0.0:
         for i in range(m):
@@ -323,7 +327,7 @@ def maximize_transitions(
                 if groups[i * m + j] >= 0:
                     state.transmat[i, j] = max(S[groups[i * m + j]] * shares[i * m + j], least * total)
                     norm += state.transmat[i, j]
-            scale = 1.0 / norm
+            scale = reciprocal(norm)
             for j in range(m):
                 state.transmat[i, j] *= scale
 
@@ -332,7 +336,7 @@ def maximize_transitions(
 def average_statistic(shape: Any, state: State) -> None:
     """Bring the average of S up to date: the j-th S of all has a weight proportional to j."""
     state.clock[N_AVERAGED] += 1.0
-    weight = 2.0 / (state.clock[N_AVERAGED] + 1.0)
+    weight = 2.0 * reciprocal(state.clock[N_AVERAGED] + 1.0)
     for c in range(shape.n_rows):
         state.mean_S[c] += weight * (state.S[c] - state.mean_S[c])
 
