@@ -316,6 +316,9 @@ class Builder:
         if "engine" not in described:  # a file from before there was a window
             described = {**described, "engine": "dense", "entries": None}
             parts = {**parts, "base": np.zeros(0), "clock": np.append(parts["clock"], [0.0, 0.0])}
+        if "rho" in parts:  # a file from before that was multiplied by the filter
+            rho = parts.pop("rho")
+            parts = {**parts, "tau": parts["phi"][: len(rho), np.newaxis] * rho}
         start = self.build(described["start"])
         if not isinstance(start, HMM):
             raise ValueError("its start is not a model")
@@ -375,7 +378,8 @@ def check_state(learner: Learner) -> None:
     """Refuse a state that no stream leads to: compiled loops would go on with it, and never recover."""
     state = learner.state
     clock = dict(enumerate(state.clock))
-    if clock.pop(LOG_LIKELIHOOD) == np.inf or not clock.pop(MEMORY) >= 0.0 or not clock[LIKELIHOOD_FACTOR] > 0.0:
+    is_factor = 0.0 < clock.pop(LIKELIHOOD_FACTOR) < np.inf
+    if clock.pop(LOG_LIKELIHOOD) == np.inf or not clock.pop(MEMORY) >= 0.0 or not is_factor:
         raise ValueError("its clock is wrong")
     if not all(0.0 <= value < 2**53 for value in clock.values()) or clock[TIME] > clock[N_SEEN]:
         raise ValueError("its clock is wrong")

@@ -276,10 +276,10 @@ class Learner:
         state = self.state
         for by_state in (state.startprob, state.phi, state.alive, state.theta, state.mean_theta):
             by_state[:] = by_state[at]
-        state.rho[:] = state.rho[at[: len(state.rho)]]
+        state.tau[:] = state.tau[at[: len(state.tau)]]
         for by_pair in (state.transmat, state.mean_transmat):
             by_pair[:] = by_pair[np.ix_(at, at)]
-        for by_component in (state.S, state.mean_S, state.base, state.prior, *state.rho):
+        for by_component in (state.S, state.mean_S, state.base, state.prior, *state.tau):
             by_component[:] = by_component[source[: len(by_component)]]
         if self.window is not None:
             window.relabel(self._shape, self.window, self._cells.runs, cells.runs, at)
@@ -322,7 +322,7 @@ class Learner:
             missed = ours[:, :1, np.newaxis] * expected[:, new_S_at]
             both[:, S_at] = np.concatenate([ours[:, our_S_at], missed], axis=1)
 
-        statistics = [(wide.S, narrow.S), (wide.mean_S, narrow.mean_S), *zip(wide.rho, narrow.rho, strict=True)]
+        statistics = [(wide.S, narrow.S), (wide.mean_S, narrow.mean_S), *zip(wide.tau, narrow.tau, strict=True)]
         statistics += [(new, old) for new, old in ((wide.base, narrow.base), (wide.prior, narrow.prior)) if len(new)]
         for new, old in statistics:
             new[:n_groups] = old[:n_groups]
@@ -457,10 +457,11 @@ class Learner:
         self._lay_out()
         self.vector = np.zeros(self._shape.size)
         for name, part in self.state._asdict().items():
-            if name not in ("rho", "base"):
+            if name not in ("tau", "base"):
                 part[:] = getattr(before, name)
         self.vector[WINDOW_FIRST] = self.vector[WINDOW_COUNT] = 0.0
-        window.unroll(shape, before, entries, runs, self._cells.groups, self.state.rho)
+        window.unroll(shape, before, entries, runs, self._cells.groups, self.state.tau)
+        self.state.tau[:] *= self.state.phi[:, np.newaxis]
 
     def _up_to_date(self) -> State:
         """The state with S as of the last observation, which a window computes only when it is needed."""

@@ -28,6 +28,7 @@ from hmmstream.recursions.state import (
 from hmmstream.schedule import Schedule, evaluate
 
 MANY_ROWS = 2**14  # that are worth a second thread
+NO_ORDER: IntArray = np.empty(0, dtype=np.int64)
 SHARES = 8  # pieces of work for each thread, so that none waits long for another
 FAINT = 1e-30  # a scale below this is worked into the statistics
 
@@ -346,7 +347,7 @@ class SharedStreams(Streams):
         state = parts(self.template._shape, vector)
         own = fleet.own_parts(self.template._shape, state, self.vectors[place])
         state.phi[:] = own.phi
-        state.rho[:] = state.S
+        state.tau[:] = state.phi[:, np.newaxis] * state.S
         state.clock[:] = own.clock
         state.clock[TIME] = max(self.n_observations // len(self.vectors), 1)
         state.clock[[N_AVERAGED, MEMORY]] = self.together[[N_AVERAGED, MEMORY]]

@@ -289,7 +289,7 @@ def recentre_all(emission: Any, shape: Any, state: State, vectors: FloatArray, t
             first = shape.n_groups + i * p
             emission.move_centre(state.theta[i], S[i], shift)
             for at in range(len(vectors)):
-                for k in range(m + 1):  # rho, and behind it S
+                for k in range(m + 1):  # tau, and behind it S
                     emission.translate(view(vectors[at], CLOCK_SIZE + m + k * R + first, (p,)), shift)
             emission.translate(view(total, first, (p,)), shift)
             emission.translate(view(state.mean_S, first, (p,)), shift)

@@ -35,7 +35,7 @@ class Shape(Compilable):
         "n_statistics",
         "n_emission_rows",
         "n_rows",
-        "n_rho",
+        "n_tau",
         "n_base_rows",
         "n_prior_rows",
     )
@@ -57,7 +57,7 @@ class Shape(Compilable):
         self.n_statistics = n_statistics  # of one state's emission
         self.n_emission_rows = n_states * n_statistics
         self.n_rows = n_groups + self.n_emission_rows
-        self.n_rho = 0 if has_window else n_states
+        self.n_tau = 0 if has_window else n_states
         self.n_base_rows = self.n_rows if has_window else 0
         self.n_prior_rows = self.n_rows if has_prior else 0
 
@@ -65,7 +65,7 @@ class Shape(Compilable):
     def size(self) -> int:
         """Length of the state vector."""
         m, R = self.n_states, self.n_rows
-        numbers = CLOCK_SIZE + 3 * m + 2 * m * m + 2 * m * self.width + R * self.n_rho + 2 * R
+        numbers = CLOCK_SIZE + 3 * m + 2 * m * m + 2 * m * self.width + R * self.n_tau + 2 * R
         return numbers + self.n_base_rows + self.n_prior_rows
 
 
@@ -80,7 +80,7 @@ class State(NamedTuple):
     mean_transmat: FloatArray  # (m, m) Polyak average
     theta: FloatArray  # (m, width) emission parameters
     mean_theta: FloatArray  # (m, width) Polyak average
-    rho: FloatArray  # (m, R) the auxiliary statistic: transition groups, then emissions; (0, R) with a window
+    tau: FloatArray  # (m, R) the statistic with the chain in k now: transition groups, emissions; (0, R) with a window
     S: FloatArray  # (R,)
     mean_S: FloatArray  # (R,) average in the space of S
     base: FloatArray  # (R,) the sum of what the window has let go; empty without a window
@@ -97,8 +97,8 @@ def parts(shape: Shape, vector: FloatArray) -> State:
     mean_transmat = transmat + m * m
     theta = mean_transmat + m * m
     mean_theta = theta + m * width
-    rho = mean_theta + m * width
-    S = rho + R * shape.n_rho
+    tau = mean_theta + m * width
+    S = tau + R * shape.n_tau
     base = S + 2 * R
     return State(
         view(vector, 0, (CLOCK_SIZE,)),
@@ -109,7 +109,7 @@ def parts(shape: Shape, vector: FloatArray) -> State:
         view(vector, mean_transmat, (m, m)),
         view(vector, theta, (m, width)),
         view(vector, mean_theta, (m, width)),
-        view(vector, rho, (shape.n_rho, R)),
+        view(vector, tau, (shape.n_tau, R)),
         view(vector, S, (R,)),
         view(vector, S + R, (R,)),
         view(vector, base, (shape.n_base_rows,)),

@@ -136,7 +136,7 @@ def push(
     compute_statistic(emission, shape, state, y, s)
     if known != UNKNOWN:
         clamp(shape, state, predicted, known)
-    update_filter(emission, shape, state, predicted, y)
+    update_filter(emission, shape, state, predicted, y, workspace(shape.n_states))
     entry[KEEP] = 1.0 - gamma
     entry[TRANSITION_WEIGHT] = weight * gamma if moved else 0.0
     entry[EMISSION_WEIGHT] = weight * gamma
