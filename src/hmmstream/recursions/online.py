@@ -16,15 +16,15 @@ from hmmstream.recursions.filter import begin, clamp, compute_statistic, retrosp
 from hmmstream.recursions.rows import ACCEPTED, first_refused, read
 from hmmstream.recursions.state import (
     IN_SEQUENCE,
+    MATRIX_IS_KEPT,
     MEMORY,
     N_AVERAGED,
     N_SEEN,
     TIME,
-    WINDOW_COUNT,
     State,
     compiled_parts,
 )
-from hmmstream.recursions.window import SETTLE_OFTEN, SETTLE_SELDOM, count_final, push, sweep, translate_window
+from hmmstream.recursions.window import Window, count_final, is_full, push, rows_to_settle, sweep, translate_window
 
 EXTINCT = 1e-40  # smallest probability of a possible transition; what has not been seen for long can happen again
 REVIVAL = 5.0  # visits before a state that had died is estimated again
@@ -45,7 +45,7 @@ def learn(
     shares: FloatArray,
     leaders: IntArray,
     runs: IntArray | None,
-    window: FloatArray | None,
+    window: Window | None,
     X: FloatArray,
     schedule: FloatArray,
     steps: FloatArray,
@@ -80,10 +80,10 @@ def learn(
     y = workspace(emission.n_features)
     block = workspace(BLOCK)
     first = int(state.clock[TIME])
-    settle_every = min(max(update_every, SETTLE_OFTEN), SETTLE_SELDOM)
+    settle_every = rows_to_settle(shape, update_every)
     next_start = 0
     for row in range(len(X)):
-        if window is not None and state.clock[WINDOW_COUNT] == len(window):
+        if window is not None and is_full(state, window):
             return NO_ROOM - row
         if next_start < len(starts) and starts[next_start] == row:
             state.clock[IN_SEQUENCE] = 0.0
@@ -108,7 +108,7 @@ def learn(
         is_update = not missing and n > n_min and (update_every == 1 or n % update_every == 0)
         is_recentring = not missing and emission.is_centred and (n % RECENTRE_EVERY == 0 or n & (n - 1) == 0)
         if window is not None:
-            is_settling = int(state.clock[N_SEEN]) % settle_every == 0
+            is_settling = (int(state.clock[N_SEEN]) - 1) % settle_every == 0
             if is_update or is_recentring or is_settling:
                 n_final = count_final(shape, state, runs, window) if is_settling else 0
                 sweep(shape, state, groups, runs, window, n_final)
@@ -116,6 +116,7 @@ def learn(
             count_visits(shape, state)
             if is_update:
                 maximize(emission, shape, state, groups, shares, leaders)
+                state.clock[MATRIX_IS_KEPT] = 0.0
                 if averaging == AVERAGE_STATISTIC:
                     average_statistic(shape, state)
             if averaging == AVERAGE_PARAMETERS and n > average_from:
@@ -318,7 +319,7 @@ def average_parameters(shape: Any, state: State) -> None:
 
 
 @inlined
-def recentre(emission: Any, shape: Any, state: State, window: FloatArray | None) -> None:
+def recentre(emission: Any, shape: Any, state: State, window: Window | None) -> None:
     """Measure each state's statistic from its current mean, so that no digits are lost far from the origin."""
     p = shape.n_statistics
     S = view(state.S, shape.n_groups, (shape.n_states, p))

@@ -21,7 +21,8 @@ N_AVERAGED = 5
 MEMORY = 6  # the most observations that S can stand for, if old ones are forgotten; else infinite
 WINDOW_FIRST = 7  # the oldest entry of the window
 WINDOW_COUNT = 8  # its number of entries
-CLOCK_SIZE = 9
+MATRIX_IS_KEPT = 9  # 0 if the transition matrix has changed since the last entry
+CLOCK_SIZE = 10
 
 
 class Shape(Compilable):
