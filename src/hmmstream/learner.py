@@ -151,6 +151,7 @@ class Learner:
             emission.n_statistics,
             has_prior=self.prior is not None,
             has_window=has_window(self.engine, m),
+            is_full=self._cells.is_full,
         )
         self._buffer = np.empty((1, emission.n_features))
         self._is_number = emission.n_features == 1
@@ -564,7 +565,7 @@ class Learner:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self.vector = self.vector.copy()  # what was loaded may be read-only
-        self.window = self.window and Window(*(array.copy() for array in self.window))
+        self.window = self.window and window.copy_of(self.window)
         self._lay_out()
 
     def __repr__(self) -> str:

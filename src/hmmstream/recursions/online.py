@@ -23,7 +23,9 @@ from hmmstream.recursions.state import (
     TIME,
     State,
     compiled_parts,
+    group_of,
 )
+from hmmstream.recursions.vectors import load, store
 from hmmstream.recursions.window import Window, count_final, is_full, push, rows_to_settle, sweep, translate_window
 
 EXTINCT = 1e-40  # smallest probability of a possible transition; what has not been seen for long can happen again
@@ -273,6 +275,7 @@ def maximize_transitions(
 ) -> None:
     """Rows of the transition matrix from the expected transitions; what is possible never becomes impossible."""
     m = shape.n_states
+    weights = workspace(shape.n_states)
     awake = workspace(shape.n_states)  # rows made of the same groups stay as they are together, or not at all
     least = EXTINCT
     for i in range(m):
@@ -284,17 +287,19 @@ def maximize_transitions(
     for i in range(m):
         total = 0.0
         for j in range(m):
-            if groups[i * m + j] >= 0:
-                total += S[groups[i * m + j]] * shares[i * m + j]
+            weights[j] = -1.0
+            group = group_of(shape, groups, i * m + j)
+            if group >= 0:
+                weights[j] = S[group] * shares[i * m + j]
+                total += weights[j]
         if awake[leaders[i]] > 0.0 and total > DEAD:
             norm = 0.0
             for j in range(m):
-                if groups[i * m + j] >= 0:
-                    state.transmat[i, j] = max(S[groups[i * m + j]] * shares[i * m + j], least * total)
+                if weights[j] >= 0.0:
+                    state.transmat[i, j] = max(weights[j], least * total)
                     norm += state.transmat[i, j]
             scale = 1.0 / norm
-            for j in range(m):
-                state.transmat[i, j] *= scale
+            store(state.transmat, i * m, scale * load(state.transmat, i * m, shape.n_states))
 
 
 @inlined

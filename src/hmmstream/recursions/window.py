@@ -36,8 +36,9 @@ from hmmstream.recursions.state import (
     WINDOW_FIRST,
     State,
     compiled_parts,
+    group_of,
 )
-from hmmstream.recursions.vectors import load, spread, store
+from hmmstream.recursions.vectors import BLOCK, load, spread, store, transpose_block
 
 FORGOTTEN = 1e-15  # what is left of a difference when it is taken for nothing
 TRIFLE = 1e-20  # part of a difference that is not followed: m of them a step are nothing beside FORGOTTEN
@@ -45,7 +46,6 @@ NOTHING = 1e-50  # what is less probable adds nothing: the M-step makes no trans
 NEGLIGIBLE = 1e-40  # probability of a state that is not expected to be believed in later
 SETTLE_OFTEN, SETTLE_SELDOM = 16, 128  # rows: how often it is asked what has become final
 PATCH = 32  # most rows that have their transitions summed together
-BLOCK = 8  # of columns that are turned into rows together: a line of the cache
 
 # Places in an entry
 KEEP = 0  # factor of everything before
@@ -85,13 +85,31 @@ def make(shape: Any, runs: IntArray | None, n_entries: int, n_matrices: int) -> 
     """A window with room for so many entries and matrices."""
     m, n_cells = shape.n_states, len(cells_of(shape, runs)[0])
     entries = np.empty((n_entries, HEADER + shape.n_emission_rows + 2 * m))
-    return Window(entries, np.empty((n_matrices, n_cells)), np.zeros(n_cells), np.empty((PATCH, m)))
+    window = Window(entries, aligned(n_matrices, n_cells), aligned(n_cells), np.empty((PATCH, m)))
+    window.pairs[:] = 0.0
+    return window
+
+
+def aligned(*shape: int) -> FloatArray:
+    """Memory that starts with a line of the cache: vectors that cross lines take half as long again."""
+    size = int(np.prod(shape))
+    memory = np.empty(size + BLOCK)
+    first = -(memory.ctypes.data // memory.itemsize) % BLOCK
+    return memory[first : first + size].reshape(shape)
+
+
+def copy_of(window: Window) -> Window:
+    """The same in memory of its own."""
+    copy = Window(*(aligned(*part.shape) for part in window))
+    for ours, theirs in zip(copy, window, strict=True):
+        ours[:] = theirs
+    return copy
 
 
 def refill(window: Window, contents: Contents, n_entries: int, n_matrices: int) -> Window:
     """Such a window with room for so many entries and matrices, and these in it."""
     entries = np.empty((n_entries, window.entries.shape[1]))
-    matrices = np.empty((n_matrices, window.matrices.shape[1]))
+    matrices = aligned(n_matrices, window.matrices.shape[1])
     entries[: len(contents.entries)], matrices[: len(contents.matrices)] = contents
     return window._replace(entries=entries, matrices=matrices)
 
@@ -277,10 +295,7 @@ def keep_matrix(shape: Any, state: State, runs: IntArray | None, matrix: FloatAr
     """Write down the transition matrix, column by column, where a transition is possible."""
     m = shape.n_states
     if runs is None:
-        for first in range(0, m, BLOCK):
-            for k in range(m):
-                for i in range(first, min(first + BLOCK, m)):
-                    matrix[k * m + i] = state.transmat[i, k]
+        transpose(shape, view(state.transmat, 0, (m * m,)), matrix)
     else:
         at = 0
         for run in range(len(runs)):
@@ -288,6 +303,19 @@ def keep_matrix(shape: Any, state: State, runs: IntArray | None, matrix: FloatAr
                 matrix[at] = state.transmat[i, runs[run, 0]]
                 at += 1
     state.clock[MATRIX_IS_KEPT] = 1.0
+
+
+@inlined
+def transpose(shape: Any, source: FloatArray, target: FloatArray) -> None:
+    """Write the transpose of a matrix."""
+    m = shape.n_states
+    whole = m - m % BLOCK
+    for i in range(0, whole, BLOCK):
+        for k in range(0, whole, BLOCK):
+            transpose_block(source, i * m + k, target, k * m + i, m)
+    for i in range(m):
+        for k in range(whole if i < whole else 0, m):
+            target[k * m + i] = source[i * m + k]
 
 
 @inlined
@@ -385,7 +413,7 @@ def follow(
 def sweep(shape: Any, state: State, groups: IntArray, runs: IntArray | None, window: Window, n_final: int) -> None:
     """S from the window; its ``n_final`` oldest entries go into the base."""
     m = shape.n_states
-    v = workspace(shape.n_states)
+    v, reached = workspace(shape.n_states), workspace(shape.n_states)
     for k in range(m):
         v[k] = state.phi[k]
     for c in range(shape.n_rows):
@@ -402,14 +430,25 @@ def sweep(shape: Any, state: State, groups: IntArray, runs: IntArray | None, win
         stop = age
         first = start_of_patch(state, window, stop, n_final if stop > n_final else 0)
         matrix = matrix_of(window, entry_at(state, window, first))
+        for k in range(m):
+            reached[k] = 0.0
         while age > first:
             age -= 1
             entry = entry_at(state, window, age)
-            gains = view(window.gains, (age - first) * m, (m,))
-            step_back(shape, runs, matrix, entry, weight, v, gains, window.pairs, sums)
+            if runs is not None:
+                step_back_by_runs(shape, runs, matrix, entry, weight, v, window.pairs, sums)
+            elif stop - first == 1:
+                step_back(shape, matrix, entry, weight, v, window.pairs, sums)
+            else:
+                gains = view(window.gains, (age - first) * m, (m,))
+                step_back_in_patch(shape, matrix, entry, weight, v, gains, reached, sums)
             weight *= entry[KEEP]
-        if runs is None:
-            add_pairs(shape, state, window, first, stop, matrix)
+            if entry[MOVED] == 0.0:
+                phi = phi_of(shape, entry)
+                for k in range(m):
+                    v[k] = phi[k]
+        if runs is None and stop - first > 1:
+            add_pairs(shape, state, window, first, stop, matrix, reached)
     add_groups(shape, groups, runs, window.pairs, sums)
     if n_final > 0:
         first = int(state.clock[WINDOW_FIRST]) + n_final
@@ -444,69 +483,104 @@ def start_of_patch(state: State, window: Window, stop: int, least: int) -> int:
 @inlined
 def step_back(
     shape: Any,
-    runs: IntArray | None,
+    matrix: FloatArray,
+    entry: FloatArray,
+    weight: float,
+    v: FloatArray,
+    pairs: FloatArray,
+    S: FloatArray,
+) -> None:
+    """Add the terms of an entry under the distribution ``v`` of its state, and take ``v`` one step further back."""
+    m = shape.n_states
+    inverse = inverse_of(shape, entry)
+    phi = load(phi_of(shape, entry), 0, shape.n_states)
+    share = weight * entry[TRANSITION_WEIGHT] * phi
+    before = spread(0.0, shape.n_states)
+    for k in range(m):
+        if v[k] > NOTHING:
+            add_emission(shape, entry, k, weight * v[k], S)
+            moves = (v[k] * inverse[k]) * load(matrix, k * m, shape.n_states)
+            before = before + moves
+            store(pairs, k * m, load(pairs, k * m, shape.n_states) + share * moves)
+    store(v, 0, before * phi)
+
+
+@inlined
+def step_back_in_patch(
+    shape: Any,
     matrix: FloatArray,
     entry: FloatArray,
     weight: float,
     v: FloatArray,
     gains: FloatArray,
-    pairs: FloatArray,
+    reached: FloatArray,
     S: FloatArray,
 ) -> None:
-    """Add the terms of an entry under the distribution ``v`` of its state, and take ``v`` one step further back.
-
-    Transitions of a full matrix are only prepared, as ``gains``: add_pairs adds those of a patch together.
-    """
-    m, p = shape.n_states, shape.n_statistics
-    s, inverse, phi = statistic_of(shape, entry), inverse_of(shape, entry), phi_of(shape, entry)
-    sums = view(S, shape.n_groups, (m, p))
-    emission_weight = weight * entry[EMISSION_WEIGHT]
-    transition_weight = weight * entry[TRANSITION_WEIGHT]
-    moved = entry[MOVED] > 0.0
-    if emission_weight > 0.0:
-        for k in range(m):
-            if v[k] > NOTHING:
-                for a in range(p):
-                    sums[k, a] += emission_weight * v[k] * s[k, a]
-    if runs is None:
-        before = spread(0.0, shape.n_states)
-        for k in range(m):
-            gains[k] = 0.0
-            if v[k] > NOTHING:
-                u = v[k] * inverse[k]
-                gains[k] = transition_weight * u
-                before = before + u * load(matrix, k * m, shape.n_states)
-        store(v, 0, before * load(phi, 0, shape.n_states))
-    else:
-        back = workspace(shape.n_states)
-        for i in range(m):
-            back[i] = 0.0
-        at = 0
-        for run in range(len(runs)):
-            k, first, stop = runs[run, 0], runs[run, 1], runs[run, 2]
-            if v[k] > NOTHING:
-                u = v[k] * inverse[k]
-                for i in range(first, stop):
-                    x = u * matrix[at + i - first] * phi[i]
-                    back[i] += x
-                    pairs[at + i - first] += transition_weight * x
-            at += stop - first
-        for i in range(m):
-            v[i] = back[i]
-    if not moved:
-        for i in range(m):
-            v[i] = phi[i]
+    """The same, but for the transitions: add_pairs adds those of a patch, whose states are ``reached``, together."""
+    m = shape.n_states
+    inverse = inverse_of(shape, entry)
+    before = spread(0.0, shape.n_states)
+    for k in range(m):
+        gains[k] = 0.0
+        if v[k] > NOTHING:
+            add_emission(shape, entry, k, weight * v[k], S)
+            u = v[k] * inverse[k]
+            gains[k] = weight * entry[TRANSITION_WEIGHT] * u
+            reached[k] = 1.0
+            before = before + u * load(matrix, k * m, shape.n_states)
+    store(v, 0, before * load(phi_of(shape, entry), 0, shape.n_states))
 
 
 @inlined
-def add_pairs(shape: Any, state: State, window: Window, first: int, stop: int, matrix: FloatArray) -> None:
+def step_back_by_runs(
+    shape: Any,
+    runs: IntArray,
+    matrix: FloatArray,
+    entry: FloatArray,
+    weight: float,
+    v: FloatArray,
+    pairs: FloatArray,
+    S: FloatArray,
+) -> None:
+    """The same for a chain with impossible transitions."""
+    m = shape.n_states
+    inverse, phi = inverse_of(shape, entry), phi_of(shape, entry)
+    before = workspace(shape.n_states)
+    for i in range(m):
+        before[i] = 0.0
+        if v[i] > NOTHING:
+            add_emission(shape, entry, i, weight * v[i], S)
+    at = 0
+    for run in range(len(runs)):
+        k, first, stop = runs[run, 0], runs[run, 1], runs[run, 2]
+        if v[k] > NOTHING:
+            u = v[k] * inverse[k]
+            for i in range(first, stop):
+                move = u * matrix[at + i - first] * phi[i]
+                before[i] += move
+                pairs[at + i - first] += weight * entry[TRANSITION_WEIGHT] * move
+        at += stop - first
+    for i in range(m):
+        v[i] = before[i]
+
+
+@inlined
+def add_emission(shape: Any, entry: FloatArray, k: int, weight: float, S: FloatArray) -> None:
+    """Add the statistic of an entry in state ``k``."""
+    p = shape.n_statistics
+    s, sums = view(entry, HEADER + k * p, (p,)), view(S, shape.n_groups + k * p, (p,))
+    for a in range(p):
+        sums[a] += weight * entry[EMISSION_WEIGHT] * s[a]
+
+
+@inlined
+def add_pairs(
+    shape: Any, state: State, window: Window, first: int, stop: int, matrix: FloatArray, reached: FloatArray
+) -> None:
     """Add the transitions into the entries from ``first`` to ``stop``, which have one full matrix in common."""
     m, gains, pairs = shape.n_states, window.gains, window.pairs
     for k in range(m):
-        most = 0.0
-        for t in range(stop - first):
-            most = max(most, gains[t, k])
-        if most > 0.0:
+        if reached[k] > 0.0:
             row = spread(0.0, shape.n_states)
             for t in range(stop - first):
                 phi = phi_of(shape, entry_at(state, window, first + t))
@@ -520,11 +594,11 @@ def add_groups(shape: Any, groups: IntArray, runs: IntArray | None, pairs: Float
     """Transitions by groups from those by cells, which are set to 0."""
     m = shape.n_states
     if runs is None:
-        for first in range(0, m, BLOCK):
-            for k in range(m):
-                for i in range(first, min(first + BLOCK, m)):
-                    S[groups[i * m + k]] += pairs[k * m + i]
-                    pairs[k * m + i] = 0.0
+        by_row = workspace(shape.n_cells)
+        transpose(shape, pairs, by_row)
+        for at in range(m * m):
+            S[group_of(shape, groups, at)] += by_row[at]
+            pairs[at] = 0.0
     else:
         at = 0
         for run in range(len(runs)):
