@@ -473,7 +473,9 @@ class Learner:
         if self.window is None:
             return self.state
         vector = self.vector.copy()
-        window.refresh(self._shape, vector, self._cells.groups, self._runs, self.window)
+        own = window.make(self._shape, self._runs, 0, 0)  # another thread may be learning
+        read = self.window._replace(pairs=own.pairs, gains=own.gains)
+        window.refresh(self._shape, vector, self._cells.groups, self._runs, read)
         return parts(self._shape, vector)
 
     def _specialize(self) -> Any:

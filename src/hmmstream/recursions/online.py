@@ -26,7 +26,7 @@ from hmmstream.recursions.state import (
     group_of,
 )
 from hmmstream.recursions.vectors import load, store
-from hmmstream.recursions.window import Window, count_final, is_full, push, rows_to_settle, sweep, translate_window
+from hmmstream.recursions.window import Window, count_final, has_no_room, push, rows_to_settle, sweep, translate_window
 
 EXTINCT = 1e-40  # smallest probability of a possible transition; what has not been seen for long can happen again
 REVIVAL = 5.0  # visits before a state that had died is estimated again
@@ -85,7 +85,7 @@ def learn(
     settle_every = rows_to_settle(shape, update_every)
     next_start = 0
     for row in range(len(X)):
-        if window is not None and is_full(state, window):
+        if window is not None and has_no_room(state, window):
             return NO_ROOM - row
         if next_start < len(starts) and starts[next_start] == row:
             state.clock[IN_SEQUENCE] = 0.0

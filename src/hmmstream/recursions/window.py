@@ -21,6 +21,7 @@ None.
 
 from __future__ import annotations
 
+from math import sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -51,7 +52,7 @@ PATCH = 32  # most rows that have their transitions summed together
 KEEP = 0  # factor of everything before
 TRANSITION_WEIGHT = 1
 EMISSION_WEIGHT = 2
-MOVED = 3  # 0 at the start of a sequence: what was before has the filter for its distribution
+MOVED = 3  # 0 at the start of a sequence: what follows says nothing of what was before
 MATRIX = 4  # which of the matrices the chain moved by
 HEADER = 5
 
@@ -61,7 +62,7 @@ class Window(NamedTuple):
 
     entries: FloatArray  # (room, entry_size)
     matrices: FloatArray  # (room, n_cells): possible transitions, by the state after, then by the state before
-    pairs: FloatArray  # (n_cells,) sums of a sweep; 0 between sweeps
+    pairs: FloatArray  # (n_cells,) transitions that a sweep has summed; 0 between sweeps
     gains: FloatArray  # (PATCH, m) weights times u, of rows that are summed together
 
 
@@ -190,12 +191,6 @@ def entry_at(state: State, window: Window, age: int) -> FloatArray:
 
 
 @inlined
-def statistic_of(shape: Any, entry: FloatArray) -> FloatArray:
-    """The statistic of an entry in each state."""
-    return view(entry, HEADER, (shape.n_states, shape.n_statistics))
-
-
-@inlined
 def inverse_of(shape: Any, entry: FloatArray) -> FloatArray:
     """One over the predicted probabilities of an entry."""
     return view(entry, HEADER + shape.n_emission_rows, (shape.n_states,))
@@ -216,11 +211,12 @@ def matrix_of(window: Window, entry: FloatArray) -> FloatArray:
 
 @inlined
 def rows_to_settle(shape: Any, update_every: int) -> int:
-    """How often to ask what has become final: more seldom where that costs more than going back through it."""
-    rows = max(SETTLE_OFTEN, shape.n_states // 2)
-    while rows < SETTLE_SELDOM and rows * rows < SETTLE_OFTEN * SETTLE_OFTEN * update_every:
-        rows *= 2
-    return min(rows, SETTLE_SELDOM)
+    """How often to ask what has become final: where that costs more than going through it again, more seldom.
+
+    If possible, it is asked when there is an M-step, for which the window is gone through anyway.
+    """
+    rows = int(min(max(SETTLE_OFTEN, shape.n_states // 2) * sqrt(update_every), SETTLE_SELDOM))
+    return rows - rows % update_every if rows > update_every else rows
 
 
 @inlined
@@ -236,8 +232,8 @@ def place_of_matrix(state: State, window: Window) -> int:
 
 
 @inlined
-def is_full(state: State, window: Window) -> bool:
-    """Whether the next observation would have no room, or its transition matrix."""
+def has_no_room(state: State, window: Window) -> bool:
+    """Whether there is no place for the next observation, or for the transition matrix that it comes by."""
     count = state.clock[WINDOW_COUNT]
     if count == 0.0 or count == len(window.entries):
         return count > 0.0
@@ -283,8 +279,10 @@ def push(
             predicted[k] = 0.0
         # Where the chain cannot be now: no distribution at any later time will say that it was there
         inverse[k] = 1.0 / predicted[k] if predicted[k] > 0.0 else 0.0
-    compute_statistic(emission, shape, state, y, statistic_of(shape, entry))
+    compute_statistic(emission, shape, state, y, view(entry, HEADER, (shape.n_states, shape.n_statistics)))
     if known != UNKNOWN:
+        if predicted[known] == 0.0:  # it is believed all the same, and says nothing of where the chain came from
+            entry[MOVED] = 0.0
         clamp(shape, state, predicted, known)
     update_filter(emission, shape, state, predicted, y)
     state.clock[WINDOW_COUNT] += 1.0
@@ -620,6 +618,6 @@ def translate_window(emission: Any, shape: Any, state: State, window: Window, i:
 
 @compiled
 def refresh(shape: Any, vector: FloatArray, groups: IntArray, runs: IntArray | None, window: Window) -> None:
-    """S as of the last observation. The window itself stays as it is, so that ``vector`` may be a copy."""
+    """S as of the last observation, for a copy of the state: what is in the window stays as it is."""
     state = compiled_parts(shape, vector)
     sweep(shape, state, groups, runs, window, 0)
