@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hmmstream
+from benchmarks import window as exactness
 from hmmstream import HMM, Categorical, Gaussian, Learner, Masked, OnlineHMM, Power, Prior
 from hmmstream import learner as learners
 from hmmstream.checkpoint import Builder, ModelFileError, describe
@@ -55,17 +56,25 @@ def levels(m, stay=0.9, variance=0.2, shift=0.0):
     return HMM(np.full(m, 1 / m), transmat, Gaussian("tied", means=np.arange(m) + shift, covars=variance))
 
 
+@pytest.mark.parametrize("update_every", [1, 40])
 @pytest.mark.parametrize(("family", "structure"), SEVERAL)
-def test_learning_equals_the_dense_recursion(family, structure):
+def test_learning_equals_the_dense_recursion(family, structure, update_every):
     X = models.with_gaps(models.make(family, structure).sample(3000, 6)[0], 0.05)
     start = models.rough_start(family, structure)
-    dense, windowed = (learned(start, X, engine) for engine in ("dense", "window"))
+    dense, windowed = (learned(start, X, engine, update_every=update_every) for engine in ("dense", "window"))
     assert windowed.window is not None
     assert_same(dense, windowed)
     windowed._turn_dense()
     for learner in (dense, windowed):
         learner.learn(X[:300])
     assert_same(dense, windowed)
+
+
+@pytest.mark.parametrize(("family", "structure"), SEVERAL)
+def test_ten_thousand_observations_of_chains_that_mix_and_that_hardly_do(family, structure):
+    """A sample of ``python -m benchmarks.window``, which goes through every family and structure."""
+    row = exactness.compare(family, structure)
+    assert max(row.mixing, row.sticky) < TOLERANCE
 
 
 def test_sequences_known_states_weights_and_few_updates_make_no_difference():
@@ -79,6 +88,17 @@ def test_sequences_known_states_weights_and_few_updates_make_no_difference():
     both = [Learner(start, engine=engine, update_every=7, prior=prior) for engine in ("dense", "window")]
     for learner in both:
         learner.learn(X, lengths, states=known, weights=weights)
+    assert_same(*both)
+
+
+def test_a_known_state_that_was_impossible_is_believed():
+    start = models.rough_start("gaussian-paper", "masked")
+    X = models.make("gaussian-paper", "masked").sample(800, 3)[0]
+    known = np.full(len(X), -1)
+    known[[400, 401, 700, 701]] = 0, 2, 2, 0  # neither is a neighbour of the other
+    both = [Learner(start, engine=engine) for engine in ("dense", "window")]
+    for learner in both:
+        learner.learn(X, states=known)
     assert_same(*both)
 
 
@@ -169,6 +189,13 @@ def test_the_window_does_not_grow_while_nothing_is_learned():
     frozen = learned(start, X, "window", n_min=math.inf)
     frozen.learn(np.full(20_000, np.nan))
     assert len(frozen.window.entries) <= 512
+
+
+def test_one_matrix_is_kept_for_all_observations_between_two_updates():
+    start = models.make("gaussian-paper")
+    windowed = learned(start, start.sample(5000, 2)[0], "window", update_every=64)
+    assert len(windowed.contents.matrices) <= 1 + len(windowed.contents.entries) // 64 + 1
+    assert len(windowed.window.matrices) <= 4
 
 
 def test_memory_is_not_that_of_the_dense_statistic():

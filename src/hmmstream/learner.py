@@ -93,8 +93,8 @@ class Learner:
     engine : "auto", "dense" or "window"
         How the statistic is brought up to date. "dense" is the paper's recursion, which costs m⁴ a step for a full
         transition matrix. "window" has the same result to rounding and costs m² times the number of observations that
-        the chain remembers its state for. "auto" takes the one that is faster, and turns from the second to the first
-        where the chain remembers for long.
+        the chain remembers its state for, once for each M-step: with ``update_every`` of about m it costs m². "auto"
+        takes the one that is faster, and turns from the second to the first where the chain remembers for long.
     prior : Prior or None
         What is believed of the parameters before anything was seen.
 
