@@ -138,7 +138,7 @@ def exponent(few: int, many: int, n: int) -> float:
     return float(np.log(ratio) / np.log(many / few))
 
 
-def against_forward_backward(m: int, n: int, repeats: int = 5) -> float:
+def against_forward_backward(m: int, n: int, repeats: int = 25) -> float:
     """Time of learning on line with an M-step every m observations, over that of one E-step of ``BatchHMM``."""
     start, X = start_for(m), stream_for(m, n)
     learner = Learner(start, update_every=m, n_min=50 * m, engine="window")
