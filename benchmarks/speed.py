@@ -21,6 +21,8 @@ import numpy as np
 
 from examples.rayleigh import Rayleigh
 from hmmstream import HMM, Exponential, Gaussian, Learner, Masked, OnlineHMM
+from hmmstream.em import EM
+from hmmstream.record import Record
 
 SOURCE = Path(__file__).with_name("online_em.c")
 FLAGS = ["-O3", "-march=native", "-ffast-math", "-fPIC"]
@@ -122,6 +124,41 @@ def learn_one_microseconds(n: int, repeats: int = 25) -> float:
     return best_times([one_by_one], repeats)[0] / n * 1e6
 
 
+def window_nanoseconds(m: int, n: int, repeats: int = 3) -> float:
+    """Time of an observation with ``engine="auto"`` and an M-step after each, once all states have been visited."""
+    learner = Learner(start_for(m), n_min=50 * m)
+    X = stream_for(m, max(n, 50 * m + 1))
+    learner.learn(X)
+    return best_times([lambda: learner.learn(X[:n])], repeats)[0] / n * 1e9
+
+
+def exponent(few: int, many: int, n: int) -> float:
+    """Power of the number of states that the cost of an observation grows with."""
+    ratio = window_nanoseconds(many, n) / window_nanoseconds(few, n)
+    return float(np.log(ratio) / np.log(many / few))
+
+
+def against_forward_backward(m: int, n: int, repeats: int = 25) -> float:
+    """Time of learning on line with an M-step every m observations, over that of one E-step of ``BatchHMM``."""
+    start, X = start_for(m), stream_for(m, n)
+    learner = Learner(start, update_every=m, n_min=50 * m, engine="window")
+    em = EM(start, Record(X, np.arange(n) == 0, None, None))
+    learner.learn(X)
+    em.maximize(em.expect())  # as learner's, its states are told apart from now on
+    learner_s, em_s = best_times([lambda: learner.learn(X), em.expect], repeats)
+    return learner_s / em_s
+
+
+def blurred_microseconds(m: int, n: int, repeats: int = 2) -> float:
+    """Time of an observation with a window, of states that can hardly be told apart: none is ever ruled out."""
+    transmat = np.full((m, m), 0.1 / (m - 1))
+    np.fill_diagonal(transmat, 0.9)
+    world = HMM(np.full(m, 1 / m), transmat, Gaussian("tied", means=3 * np.arange(m) / m, covars=0.2))
+    learner, X = Learner(world, n_min=100, engine="window"), world.sample(n, random_state=0)[0]
+    learner.learn(X)
+    return best_times([lambda: learner.learn(X)], repeats)[0] / n * 1e6
+
+
 def banded_microseconds(m: int, n: int, update_every: int) -> float:
     """Time of an observation for a chain of many states that only their neighbours are reached from."""
     structure = Masked.banded(m)
@@ -151,6 +188,14 @@ def main() -> None:
     ):
         row = against_c(m, n, repeats)
         print(f"{row.m:4d} {row.engine_ns:13.0f} {row.c_ns:8.0f} {row.ratio:12.2f} {row.difference:14.1e}", flush=True)
+    nanoseconds = window_nanoseconds(128, 4_000)
+    print(f" 128 {nanoseconds:13.0f}   (C: more than its stack holds)")
+    print(f"\ncost grows with the number of states to the power of {exponent(8, 128, 4_000):.2f} between 8 and 128")
+    for m in (16, 32, 64, 128):
+        ratio = against_forward_backward(m, 8_000)
+        print(f"{m} states, update_every={m} / one E-step of BatchHMM: {ratio:.2f}")
+    for m in (16, 32, 64):
+        print(f"{m} states that can hardly be told apart: {blurred_microseconds(m, 2_000):.0f} µs an observation")
     ratio = user_family_against_built_in(200_000)
     print(f"\na user's own family (examples/rayleigh.py) / built-in Exponential: {ratio:.2f}")
     microseconds = banded_microseconds(500, 20_000, update_every=1024)

@@ -126,6 +126,10 @@ class DeviceStreams(Streams):
         """A copy of these streams on the host."""
         streams = SeparateStreams(self.template, 1)
         streams.room, streams.n = np.ascontiguousarray(self._vectors().T), len(self)
+        if self.dtype == "float32":  # whose probabilities sum to 1 only to so many digits
+            for at in (self.at.phi, self.at.transmat, self.at.mean_transmat):
+                probabilities = streams.room[:, at]
+                streams.room[:, at] /= np.maximum(probabilities.sum(axis=-1, keepdims=True), np.finfo(np.float32).tiny)
         return streams
 
     def columns(self, at: IntArray) -> FloatArray:

@@ -234,7 +234,7 @@ class Fleet:
         places = self._find(ids)
         unknown = ids[places < 0]
         if len(unknown) and not new:
-            raise KeyError(f"there is no stream {unknown[0]!r}")
+            raise KeyError(f"there is no stream {unknown[0].item()!r}")
         if len(unknown):
             names, first = np.unique(unknown, return_index=True)
             added = names[np.argsort(first)]
@@ -370,7 +370,7 @@ class Fleet:
         """The model that all streams have in common."""
         streams = self._known()
         if not isinstance(streams, SharedStreams):
-            raise AttributeError("each stream has its own model: extract(stream).model_, or transmat_ and so on of all")
+            raise ValueError("each stream has its own model: extract(stream).model_, or transmat_ and so on of all")
         return streams.template.model
 
     @property

@@ -182,17 +182,25 @@ def learning_kernel(emission: Any, shape: Any, cells: Any, rules: Rules, dtype: 
             prior,
         )
 
-        y = workspace(d)
+        y, ahead = workspace(d), workspace(d)  # the next row is on its way while this one is worked on
         n = int(clock[TIME])
         place = at * d
-        for t in range(n_rows):
+        if n_rows > 0:
             if not is_block:
-                place = view(order, first + t, (1,))[0] * d
+                place = view(order, first, (1,))[0] * d
             values = view(X, place, (d,))  # without a look at whether an index is negative
             for a in range(d):
-                y[a] = values[a]
+                ahead[a] = values[a]
+        for t in range(n_rows):
+            for a in range(d):
+                y[a] = ahead[a]
                 if abs(y[a]) > largest:
                     y[a] = largest if y[a] > 0.0 else -largest
+            if t + 1 < n_rows:
+                place = place + n_streams * d if is_block else view(order, first + t + 1, (1,))[0] * d
+            values = view(X, place, (d,))
+            for a in range(d):
+                ahead[a] = values[a]
             has_learned = take(
                 emission,
                 shape,
@@ -210,9 +218,10 @@ def learning_kernel(emission: Any, shape: Any, cells: Any, rules: Rules, dtype: 
                 Rules(n_min, update_every, averaging, average_from),
             )
             n += 1 if has_learned else 0
-            place += n_streams * d
 
         put_back(clocks, 0, stream, clock)
+        # The same stream, but read again: else the compiler would keep all addresses since they were used above
+        stream = at + offsets[0] if is_block else streams[at]
         put_back(numbers, at_phi, stream, phi)
         put_back(numbers, at_alive, stream, alive)
         put_back(numbers, at_transmat, stream, transmat)
@@ -226,16 +235,14 @@ def learning_kernel(emission: Any, shape: Any, cells: Any, rules: Rules, dtype: 
         if n_prior > 0:
             put_back(numbers, at_prior, stream, prior)
 
-    options = {} if IS_SIMULATED else {"max_registers": registers(shape)}
+    options = {} if IS_SIMULATED else {"max_registers": registers(shape, dtype)}
     return cuda.jit(fastmath=dtype == "float32", **options)(learn)  # which removes no check for NaN here
 
 
-FEW_NUMBERS = 24
-
-
-def registers(shape: Any) -> int | None:
-    """Registers of a thread: few enough for many threads, as long as the statistic of a stream fits into them."""
-    return 128 if shape.n_rows * shape.n_states <= FEW_NUMBERS else None
+def registers(shape: Any, dtype: str) -> int | None:
+    """Registers of a thread: few, for many threads at a time, as long as what a stream works with fits into them."""
+    n = shape.n_rows * (shape.n_states + 1) * (1 if dtype == "float32" else 2)  # registers that the statistic takes
+    return 80 if n <= 40 else 128 if n <= 80 else 168 if n <= 100 else None
 
 
 @functools.cache

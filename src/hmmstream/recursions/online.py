@@ -17,15 +17,16 @@ from hmmstream.recursions.filter import compute_statistic, move
 from hmmstream.recursions.rows import ACCEPTED, first_refused, read
 from hmmstream.recursions.state import (
     IN_SEQUENCE,
+    MATRIX_IS_KEPT,
     MEMORY,
     N_AVERAGED,
     N_SEEN,
     TIME,
-    WINDOW_COUNT,
     State,
     compiled_parts,
+    group_of,
 )
-from hmmstream.recursions.window import SETTLE_OFTEN, SETTLE_SELDOM, count_final, push, sweep, translate_window
+from hmmstream.recursions.window import Window, count_final, has_no_room, push, rows_to_settle, sweep, translate_window
 
 EXTINCT = 1e-40  # smallest probability of a possible transition; what has not been seen for long can happen again
 REVIVAL = 5.0  # visits before a state that had died is estimated again
@@ -55,7 +56,7 @@ def learn(
     shares: FloatArray,
     leaders: IntArray,
     runs: IntArray | None,
-    window: FloatArray | None,
+    window: Window | None,
     X: FloatArray,
     schedule: FloatArray,
     steps: FloatArray,
@@ -93,7 +94,7 @@ def learn(
     rules = Rules(n_min, update_every, averaging, average_from)
     next_start = 0
     for row in range(len(X)):
-        if window is not None and state.clock[WINDOW_COUNT] == len(window):
+        if window is not None and has_no_room(state, window):
             return NO_ROOM - row
         if next_start < len(starts) and starts[next_start] == row:
             state.clock[IN_SEQUENCE] = 0.0
@@ -147,8 +148,7 @@ def take(
     is_update = not missing and n > rules.n_min and (rules.update_every == 1 or n % rules.update_every == 0)
     is_recentring = not missing and emission.is_centred and (n & (RECENTRE_EVERY - 1) == 0 or n & (n - 1) == 0)
     if window is not None:
-        settle_every = min(max(rules.update_every, SETTLE_OFTEN), SETTLE_SELDOM)
-        is_settling = int(state.clock[N_SEEN]) % settle_every == 0
+        is_settling = (int(state.clock[N_SEEN]) - 1) % rows_to_settle(shape, rules.update_every) == 0
         if is_update or is_recentring or is_settling:
             n_final = count_final(shape, state, runs, window) if is_settling else 0
             sweep(shape, state, groups, runs, window, n_final)
@@ -156,6 +156,7 @@ def take(
         count_visits(shape, state)
         if is_update:
             maximize(emission, shape, state, groups, shares, leaders)
+            state.clock[MATRIX_IS_KEPT] = 0.0
             if rules.averaging == AVERAGE_STATISTIC:
                 average_statistic(shape, state)
         if rules.averaging == AVERAGE_PARAMETERS and n > rules.average_from:
@@ -315,6 +316,7 @@ def maximize_transitions(
 ) -> None:
     """Rows of the transition matrix from the expected transitions; what is possible never becomes impossible."""
     m = shape.n_states
+    weights = workspace(shape.n_states)
     awake = workspace(shape.n_states)  # rows made of the same groups stay as they are together, or not at all
     for i in range(m):
         awake[i] = 1.0
@@ -328,14 +330,15 @@ def maximize_transitions(
     for i in range(m):
         total = 0.0
         for j in range(m):
-            if groups[i * m + j] >= 0:
-                total += S[groups[i * m + j]] * shares[i * m + j]
+            group = group_of(shape, groups, i * m + j)
+            if group >= 0:
+                weights[j] = S[group] * shares[i * m + j]
+                total += weights[j]
         if awake[leaders[i]] > 0.0 and total > DEAD:
             norm = 0.0
             for j in range(m):
-                if groups[i * m + j] >= 0:
-                    expected = S[groups[i * m + j]] * shares[i * m + j]
-                    state.transmat[i, j] = expected if expected > least * total else least * total
+                if group_of(shape, groups, i * m + j) >= 0:
+                    state.transmat[i, j] = weights[j] if weights[j] > least * total else least * total
                     norm += state.transmat[i, j]
             scale = reciprocal(norm)
             for j in range(m):
@@ -364,7 +367,7 @@ def average_parameters(shape: Any, state: State) -> None:
 
 
 @inlined
-def recentre(emission: Any, shape: Any, state: State, window: FloatArray | None) -> None:
+def recentre(emission: Any, shape: Any, state: State, window: Window | None) -> None:
     """Measure each state's statistic from its current mean, so that no digits are lost far from the origin."""
     p = shape.n_statistics
     S = view(state.S, shape.n_groups, (shape.n_states, p))

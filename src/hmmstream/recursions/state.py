@@ -5,9 +5,9 @@ One vector is easy to copy, to save and to place beside a million others; the lo
 
 from __future__ import annotations
 
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
-from hmmstream.arrays import FloatArray
+from hmmstream.arrays import FloatArray, IntArray
 from hmmstream.compilable import Compilable
 from hmmstream.recursions.bridge import inlined, view
 
@@ -21,7 +21,8 @@ N_AVERAGED = 5
 MEMORY = 6  # the most observations that S can stand for, if old ones are forgotten; else infinite
 WINDOW_FIRST = 7  # the oldest entry of the window
 WINDOW_COUNT = 8  # its number of entries
-CLOCK_SIZE = 9
+MATRIX_IS_KEPT = 9  # 0 if the transition matrix has changed since the last entry
+CLOCK_SIZE = 10
 
 
 class Shape(Compilable):
@@ -38,6 +39,7 @@ class Shape(Compilable):
         "n_tau",
         "n_base_rows",
         "n_prior_rows",
+        "is_full",
     )
 
     def __init__(
@@ -49,6 +51,7 @@ class Shape(Compilable):
         *,
         has_prior: bool = False,
         has_window: bool = False,
+        is_full: bool = False,
     ) -> None:
         self.n_states = n_states
         self.n_cells = n_states * n_states
@@ -60,6 +63,7 @@ class Shape(Compilable):
         self.n_tau = 0 if has_window else n_states
         self.n_base_rows = self.n_rows if has_window else 0
         self.n_prior_rows = self.n_rows if has_prior else 0
+        self.is_full = is_full  # each transition is a group of its own, in their order
 
     @property
     def size(self) -> int:
@@ -118,3 +122,9 @@ def parts(shape: Shape, vector: FloatArray) -> State:
 
 
 compiled_parts = inlined(parts)
+
+
+@inlined
+def group_of(shape: Any, groups: IntArray, cell: int) -> int:
+    """The group of a transition; where each has its own, loops over them need no table and become vectors."""
+    return cell if shape.is_full else groups[cell]
