@@ -46,18 +46,11 @@ class Result(NamedTuple):
 
 
 CASES = [
-    *(
-        Case(m, dtype, averaging=averaging)
-        for m in (2, 3, 4)
-        for dtype in ("float64", "float32")
-        for averaging in (None, "auto")
-    ),
+    *(Case(m, averaging=averaging) for m in (2, 3, 4) for averaging in (None, "auto")),
+    *(Case(2, "float32", averaging=averaging) for averaging in (None, "auto")),
+    *(Case(m, "float32", averaging=None) for m in (3, 4)),
     *(Case(2, dtype, averaging=None, update_every=32) for dtype in ("float64", "float32")),
-    *(
-        Case(2, dtype, family)
-        for family in ("categorical", "gaussian in 3 dimensions")
-        for dtype in ("float64", "float32")
-    ),
+    *(Case(2, family=family) for family in ("categorical", "gaussian in 3 dimensions")),
 ]
 
 
@@ -65,16 +58,12 @@ def model(m: int, family: str, off: float = 0.0) -> HMM:
     """A chain of m states, or a start that is ``off`` it."""
     transmat = np.full((m, m), (0.2 + off) / (m - 1))
     np.fill_diagonal(transmat, 0.8 - off)
-    emissions = {
-        "gaussian": lambda: Gaussian("tied", means=np.arange(m) + off, covars=0.5 + off),
-        "gaussian in 3 dimensions": lambda: Gaussian(
-            "diag", np.arange(m)[:, None] + np.full(3, off), np.full((m, 3), 0.5 + off)
-        ),
-        "categorical": lambda: Categorical(
-            probs=np.full((m, 4), (0.2 + off) / 4) + (0.8 - off) * np.eye(4)[np.arange(m) % 4]
-        ),
-    }
-    return HMM(np.full(m, 1 / m), transmat, emissions[family]())
+    emission: Any = Gaussian("tied", means=np.arange(m) + off, covars=0.5 + off)
+    if family == "categorical":
+        emission = Categorical(probs=(0.2 + off) / 4 + (0.8 - off) * np.eye(4)[np.arange(m) % 4])
+    elif family == "gaussian in 3 dimensions":
+        emission = Gaussian("diag", np.arange(m)[:, np.newaxis] + np.full(3, off), np.full((m, 3), 0.5 + off))
+    return HMM(np.full(m, 1 / m), transmat, emission)
 
 
 def difference(fleet: Fleet, stream: int, alone: OnlineHMM) -> float:
@@ -130,27 +119,27 @@ def measure(case: Case, n_streams: int = N_STREAMS, n_times: int = N_TIMES, repe
     return Result(billions / min(kernel), billions / min(whole), max(differences))
 
 
+COLUMNS = ("states", "numbers", "family", "averaging", "update_every", "kernel", "whole call", "wanted", "difference")
+
+
 def table(results: dict[Case, Result]) -> str:
     """A table in Markdown."""
-    lines = [
-        "| states | numbers | family | averaging | update_every | kernel, 10⁹/s | whole call, 10⁹/s | wanted | difference |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
+    lines = [COLUMNS, ("---",) * len(COLUMNS)]
     for case, found in results.items():
         wanted = WANTED.get((case.m, case.dtype, case.family, case.update_every), "")
-        lines.append(
-            f"| {case.m} | {case.dtype} | {case.family} | {case.averaging} | {case.update_every} | {found.kernel:.1f} | "
-            f"{found.whole:.1f} | {wanted} | {found.difference:.0e} |"
-        )
-    return "\n".join(lines)
+        figures = (f"{found.kernel:.1f}", f"{found.whole:.1f}", f"{wanted}", f"{found.difference:.0e}")
+        lines.append((*(str(value) for value in case), *figures))
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def page(results: dict[Case, Result], device: str) -> str:
     """The page of the documentation."""
+    how = (__doc__ or "").split("\n\n", 1)[1].strip()
     return (
-        f"# Fleets on a GPU\n\nWritten by `python -m benchmarks.gpu --docs docs/benchmarks` on one {device}: "
-        f"{N_STREAMS:,} streams, {N_TIMES:,} observations each, rows on the device. {__doc__.split(chr(10) * 2)[1].strip()}\n\n"
-        f"{table(results)}\n"
+        "# Fleets on a GPU\n\n"
+        f"Written by `python -m benchmarks.gpu --docs docs/benchmarks` on one {device}, for {N_STREAMS:,} streams and "
+        f"{N_TIMES:,} observations of each. Rates are in billions of observations a second.\n\n"
+        f"{how}\n\n{table(results)}\n"
     )
 
 

@@ -38,27 +38,27 @@ class DeviceStreams(Streams):
     # --- learning ---------------------------------------------------------------------------------------------------
 
     def learn_block(self, X: Any) -> None:
-        """Learn from a block (time, stream) or (time, stream, feature) that is on the device."""
-        block = cuda.as_array(X)
-        n_times, n_streams = block.shape[:2]
-        n_features = self.template.start.emission.n_features
-        if block.ndim not in (2, 3) or n_streams != len(self) or block.size != n_times * n_streams * n_features:
+        """Learn from a block (time, stream) or (time, stream, feature) on the device; the first one brings the streams."""
+        block, emission = cuda.as_array(X), self.template.start.emission
+        n_times, n_streams = block.shape[:2] if block.ndim > 1 else (0, 0)
+        d = emission.n_features
+        if len(self) not in (0, n_streams) or block.shape not in ((n_times, n_streams), (n_times, n_streams, d)):
             raise ValueError(
-                f"X must have shape (time, {len(self)}) or (time, {len(self)}, {n_features}): there are {len(self)} "
-                f"streams of {n_features} feature(s); got {block.shape}"
+                f"X must have shape (time, stream) or (time, stream, {d}), for {len(self) or 'any number of'} streams, "
+                f"got {block.shape}"
             )
-        if not block.is_c_contiguous():
-            raise ValueError("X must be contiguous in memory, a row after the other")
-        rows = block.reshape(n_times * n_streams, n_features)
+        if block.size != n_times * n_streams * d or not block.is_c_contiguous():
+            raise ValueError(f"X must hold {d} feature(s), and be contiguous in memory, a row after the other")
+        rows = block.reshape(n_times * n_streams, d)
         place = cuda.first_refused(self._check, rows)
         if place >= 0:
-            row, column = divmod(place, n_features)
-            time, stream = divmod(row, n_streams)
-            emission = self.template.start.emission
+            row, column = divmod(place, d)
             raise ValueError(
-                f"X[{time}, {stream}, {column}] is {rows[row, column]}: {emission.domain_at(column)}, finite, or NaN "
-                "where missing. Nothing was learned from these rows."
+                f"X[{row // n_streams}, {row % n_streams}, {column}] is {rows[row, column]}: "
+                f"{emission.domain_at(column)}, finite, or NaN where missing. Nothing was learned from these rows."
             )
+        if len(self) == 0:
+            self.add(n_streams)
         self._learn_block(rows, n_times)
 
     def learn(self, data: Rows, filtered: FloatArray) -> None:

@@ -183,10 +183,9 @@ class Fleet:
         if follows:
             raise ValueError("follow needs its rows on the host: pass a NumPy array")
         streams: Any = self._known()
-        if len(self) == 0 and len(X.shape) > 1:
-            self.ids = np.arange(X.shape[1])
-            streams.add(len(self))
         streams.learn_block(X)
+        if len(self) == 0:
+            self.ids = np.arange(len(streams))
         return np.empty((0, 0))
 
     # --- what was given -----------------------------------------------------------------------------------------

@@ -92,7 +92,7 @@ class VonMises(IndependentFeatures):
 
     def feature_maximize(self, s: FloatArray, overall: FloatArray, theta: FloatArray) -> None:
         turn = (atan2(s[1], s[0]) - theta[0]) / (2.0 * pi)
-        theta[0] += 2.0 * pi * (turn - np.floor(turn + 0.5))  # no jump by a whole turn: averages would not survive it
+        theta[0] += 2.0 * pi * ((turn + 0.5) % 1.0 - 0.5)  # no jump by a whole turn: averages would not survive it
         theta[1] = inverse_bessel_ratio(min(hypot(s[0], s[1]), 1.0 - 0.5 / LARGEST_CONCENTRATION))
 
     def feature_gradient(self, theta: FloatArray, weight: float, s: FloatArray, gradient: FloatArray) -> None:

@@ -241,8 +241,10 @@ def learning_kernel(emission: Any, shape: Any, cells: Any, rules: Rules, dtype: 
 
 def registers(shape: Any, dtype: str) -> int | None:
     """Registers of a thread: few, for many threads at a time, as long as what a stream works with fits into them."""
-    n = shape.n_rows * (shape.n_states + 1) * (1 if dtype == "float32" else 2)  # registers that the statistic takes
-    return 80 if n <= 40 else 128 if n <= 80 else 168 if n <= 100 else None
+    n = shape.n_rows * (shape.n_states + 1)  # numbers of the statistic
+    if dtype == "float64":
+        return 168 if n <= 50 else None
+    return 80 if n <= 40 else 128 if n <= 80 else None
 
 
 @functools.cache
