@@ -38,7 +38,7 @@ class DeviceStreams(Streams):
     # --- learning ---------------------------------------------------------------------------------------------------
 
     def learn_block(self, X: Any) -> None:
-        """Learn from a block (time, stream) or (time, stream, feature) on the device; the first one brings the streams."""
+        """Learn from a block (time, stream) or (time, stream, feature) on the device; the first brings the streams."""
         block, emission = cuda.as_array(X), self.template.start.emission
         n_times, n_streams = block.shape[:2] if block.ndim > 1 else (0, 0)
         d = emission.n_features
