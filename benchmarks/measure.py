@@ -21,6 +21,7 @@ class Scale(NamedTuple):
     lengths: dict[int, tuple[int, ...]]  # number of states: lengths of the record
     streams: tuple[int, ...]
     fleet_rows: int  # of all streams of a fleet together
+    blurred: int  # states that can hardly be told apart; none if 0
     banded: int  # states of the chain whose states are reached from three; none if 0
     single: int  # observations of what is measured by itself
     repeats: int  # turns at most
@@ -28,7 +29,7 @@ class Scale(NamedTuple):
 
 
 FULL = Scale(
-    online={2: 20_000, 4: 20_000, 8: 20_000, 16: 10_000, 32: 2_000, 64: 2_000, 128: 4_000},
+    online={2: 20_000, 4: 20_000, 8: 20_000, 16: 10_000, 32: 2_500, 64: 2_000, 128: 4_000},
     references_up_to=64,
     batch={2: 50_000, 4: 50_000, 8: 50_000, 16: 20_000, 32: 20_000, 64: 10_000, 128: 5_000},
     peers=tuple(PEERS),
@@ -36,6 +37,7 @@ FULL = Scale(
     lengths={2: (100_000, 1_000_000, 4_000_000), 32: (10_000, 40_000, 160_000)},
     streams=(1, 10, 1_000, 100_000, 1_000_000),
     fleet_rows=2_000_000,
+    blurred=64,
     banded=500,
     single=50_000,
     repeats=25,
@@ -50,6 +52,7 @@ QUICK = Scale(
     lengths={2: (1_000, 4_000)},
     streams=(1, 10),
     fleet_rows=2_000,
+    blurred=0,
     banded=0,
     single=1_000,
     repeats=2,
@@ -75,9 +78,10 @@ def measure(scale: Scale, say: Callable[[str], None] = print) -> dict[str, Any]:
         for m, sizes in scale.lengths.items():
             say(f"records of {min(sizes):,} to {max(sizes):,} observations of {m} states")
             found["lengths"].append(growth.in_n(m, sizes, *turns))
-        say("learn_one, a user's own family" + ", a banded chain" * bool(scale.banded))
+        say("learn_one, a user's own family" + ", chains of many states" * bool(scale.banded))
         found["learn_one"] = speed.learn_one_microseconds(scale.single, scale.repeats)
         found["user_family"] = speed.user_family_against_built_in(scale.single, scale.repeats)
+        found["blurred"] = speed.blurred_microseconds(scale.blurred, 2_000) if scale.blurred else None
         found["banded"] = speed.banded_microseconds(scale.banded, 20_000, update_every=1024) if scale.banded else None
     for n_streams in scale.streams:
         say(f"a fleet of {n_streams:,} streams")

@@ -49,7 +49,7 @@ def stream_for(m: int, n: int) -> np.ndarray:
 
 def visits(m: int) -> int:
     """By then each state has been visited: the references have no rule for those that die."""
-    return 200 if m <= 8 else max(800, 25 * m)
+    return 200 if m <= 8 else max(1600, 25 * m)
 
 
 def online(
@@ -88,6 +88,16 @@ def learn_one_microseconds(n: int, repeats: int = 25) -> float:
             hmm.learn_one(value)
 
     return best_times([one_by_one], repeats)[0] / n * 1e6
+
+
+def blurred_microseconds(m: int, n: int, repeats: int = 2) -> float:
+    """Time of an observation with a window, of states that can hardly be told apart: none is ever ruled out."""
+    transmat = np.full((m, m), 0.1 / (m - 1))
+    np.fill_diagonal(transmat, 0.9)
+    world = HMM(np.full(m, 1 / m), transmat, Gaussian("tied", means=3 * np.arange(m) / m, covars=0.2))
+    learner, X = Learner(world, n_min=100, engine="window"), world.sample(n, random_state=0)[0]
+    learner.learn(X)
+    return best_times([lambda: learner.learn(X)], repeats)[0] / n * 1e6
 
 
 def banded_microseconds(m: int, n: int, update_every: int) -> float:

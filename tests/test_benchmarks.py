@@ -29,6 +29,19 @@ def test_the_engine_does_the_work_of_the_c_reference_in_similar_time(m, bound):
     assert row.ratio("C") > 1 / bound
 
 
+@pytest.mark.skipif(shutil.which("cc") is None and shutil.which("gcc") is None, reason="needs a C compiler")
+def test_many_states_take_a_tenth_of_the_time_of_the_dense_c_reference():
+    """On an idle machine it is a twelfth; the bound leaves room for a busy one."""
+    row = speed.online(32, n=2_500, repeats=4, references=("C",))
+    assert row.differences["C"] < 1e-9
+    assert row.ratio("C") > 1 / 0.15
+
+
+def test_learning_on_line_takes_at_most_four_times_an_e_step():
+    row = batch.seldom(32, n=4_000, repeats=60, patience=1.0)
+    assert row.nanoseconds["update_every=m"] < 4.0 * row.nanoseconds["E-step"]
+
+
 def test_a_user_family_runs_at_the_speed_of_a_built_in_one():
     assert speed.user_family_against_built_in(n=10_000, repeats=50) < 1.6  # it has more to compute
 

@@ -23,6 +23,7 @@ LAYERS = [
     ["examples"],
     ["em", "learner"],
     ["streams"],
+    ["device"],
     ["starts"],
     ["selfstart", "journal"],
     ["checkpoint"],

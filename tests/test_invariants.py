@@ -36,7 +36,7 @@ def gaussian(hmm, means=None, covars=None, order=None):
 def uncentred_rho(learner):
     """rho of the paper: (transitions (m, m, k), emissions (i, d, k))."""
     m, state, shape = learner.start.n_components, learner.state, learner._shape
-    rho = state.rho.T
+    rho = (state.tau / state.phi[:, np.newaxis]).T
     transitions = rho[: shape.n_groups].reshape(m, m, m)
     emissions = rho[shape.n_groups :].reshape(m, -1, m)
     raw = [learner.start.emission.uncentred(state.theta, emissions[:, :, k]) for k in range(m)]
@@ -184,6 +184,6 @@ def test_under_freeze_rho_forgets_the_current_state():
     gaps = []
     for chunk in np.split(X, [100, 10_000]):
         learner.learn(chunk)
-        gaps.append(np.ptp(learner.state.rho, axis=0).max())
+        gaps.append(np.ptp(learner.state.tau / learner.state.phi[:, np.newaxis], axis=0).max())
     assert gaps[2] < gaps[1] < gaps[0]
     assert gaps[2] < 0.1 * gaps[0]

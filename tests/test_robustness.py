@@ -18,7 +18,7 @@ def assert_sane(learner):
     """No NaN anywhere, and nothing infinite but a log-likelihood of minus infinity."""
     assert not np.isnan(learner.vector).any()
     assert np.isfinite(learner.state.theta).all()
-    assert np.isfinite(learner.state.rho).all()
+    assert np.isfinite(learner.state.tau).all()
     for model in (learner.model, learner.last_model):
         np.testing.assert_allclose(model.transmat.sum(axis=1), 1.0, atol=1e-12)
     assert learner.filtered_proba.sum() == pytest.approx(1.0)

@@ -54,7 +54,7 @@ def test_left_right_with_limited_jumps():
 def test_the_number_of_groups_is_the_number_of_statistics(structure, n_groups):
     assert structure.cells(3).n_groups == n_groups
     equal = HMM([1, 0, 0], structure_matrix(structure), models.FAMILIES["poisson"], structure)
-    assert Learner(equal).state.rho.shape == (3, n_groups + 3 * 2)
+    assert Learner(equal).state.tau.shape == (3, n_groups + 3 * 2)
 
 
 @pytest.mark.parametrize(

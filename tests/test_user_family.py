@@ -141,7 +141,7 @@ def test_what_only_sampling_refers_to_is_not_part_of_the_compiled_family():
 def test_a_statistic_that_overflows_leaves_no_nan():
     learner = Learner(chain(Cubic([1.0, 2.0])))
     learner.learn(np.tile([1.0, 1e120, 2.0], 30))
-    assert np.isfinite(learner.state.rho).all()
+    assert np.isfinite(learner.state.tau).all()
 
 
 def test_a_helper_with_another_number_of_arguments_is_refused_with_the_reason():

@@ -1,9 +1,17 @@
-"""The vector arithmetic that exact inference is built on."""
+"""The vector arithmetic that exact inference and windows are built on."""
 
 import numpy as np
 from numba import njit
 
-from hmmstream.recursions.vectors import exponential, load, spread, store, total, where_above
+from hmmstream.recursions.vectors import (
+    exponential,
+    load,
+    spread,
+    store,
+    total,
+    transpose_block,
+    where_above,
+)
 
 
 @njit
@@ -44,3 +52,16 @@ def test_operations_are_those_of_arrays():
     assert np.isclose(arithmetic(x, y, out), x.sum(), rtol=1e-14)
     np.testing.assert_allclose(out[:5], x * y + 2 * x + 1 / y, rtol=1e-14)
     np.testing.assert_array_equal(out[5:], np.where(x > 0, y, 0.0))
+
+
+@njit
+def transposed(source, target):
+    transpose_block(source, 2, target, 11, 12)
+
+
+def test_a_block_becomes_its_transpose():
+    source, target = np.arange(120.0).reshape(10, 12), np.zeros((10, 12))
+    transposed(source, target)
+    block = np.arange(8)[:, np.newaxis] * 12 + np.arange(8)
+    np.testing.assert_array_equal(target.ravel()[11 + block], source.ravel()[2 + block].T)
+    assert np.count_nonzero(target) == 64

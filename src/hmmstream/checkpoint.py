@@ -29,6 +29,7 @@ from hmmstream.priors import Prior
 from hmmstream.record import Record
 from hmmstream.recursions import window
 from hmmstream.recursions.state import (
+    CLOCK_SIZE,
     LIKELIHOOD_FACTOR,
     LOG_LIKELIHOOD,
     MEMORY,
@@ -39,6 +40,7 @@ from hmmstream.recursions.state import (
     Shape,
     State,
 )
+from hmmstream.recursions.window import Contents
 from hmmstream.schedule import Constant, Harmonic, Power, Schedule, TwoPhase
 from hmmstream.selfstart import SelfStart, join
 from hmmstream.transitions import STRUCTURES, Masked, Tied, Transition
@@ -246,10 +248,11 @@ LEARNER_SETTINGS = ("step", "averaging", "n_min", "update_every", "engine", "pri
 def describe_learner(learner: Learner) -> dict[str, Any]:
     settings = {name: getattr(learner, name) for name in ("start", *LEARNER_SETTINGS, "frozen", "latest")}
     state = learner.state._asdict()
-    if learner.entries is not None:
+    contents = learner.contents
+    if contents is not None:
         state["clock"] = state["clock"].copy()
         state["clock"][WINDOW_FIRST] = 0.0  # its oldest entry comes first
-    return {**describe_all(settings), "state": state, "entries": learner.entries}
+    return {**describe_all(settings), "state": state, "window": contents and contents._asdict()}
 
 
 COUNTS = ("n_before", "n_at_last_look")
@@ -314,8 +317,12 @@ class Builder:
         """A learner with its state, if that fits."""
         parts = described.pop("state")
         if "engine" not in described:  # a file from before there was a window
-            described = {**described, "engine": "dense", "entries": None}
-            parts = {**parts, "base": np.zeros(0), "clock": np.append(parts["clock"], [0.0, 0.0])}
+            described = {**described, "engine": "dense"}
+            parts = {**parts, "base": np.zeros(0)}
+        if "rho" in parts:  # a file from before that was multiplied by the filter
+            rho = parts.pop("rho")
+            parts = {**parts, "tau": parts["phi"][: len(rho), np.newaxis] * rho}
+        parts["clock"] = np.append(parts["clock"], np.zeros(CLOCK_SIZE - len(parts["clock"])))
         start = self.build(described["start"])
         if not isinstance(start, HMM):
             raise ValueError("its start is not a model")
@@ -337,8 +344,11 @@ class Builder:
                 raise ValueError(f"{name} does not have the shape of its model")
             part[:] = parts[name]
         if learner.window is not None:
-            count = int(learner.vector[WINDOW_COUNT])
-            learner.entries = _checked(described["entries"], (count, learner.window.shape[1]), "window")
+            contents = Contents(**described["window"])
+            counts = (int(learner.vector[WINDOW_COUNT]), len(contents.matrices))
+            for array, ring, count in zip(contents, learner.window, counts, strict=False):
+                _checked(array, (count, ring.shape[1]), "window")
+            learner.contents = contents
         learner.frozen = bool(described["frozen"])
         learner.latest = _checked(described["latest"], learner.latest.shape, "latest values")
         check_state(learner)
@@ -375,7 +385,8 @@ def check_state(learner: Learner) -> None:
     """Refuse a state that no stream leads to: compiled loops would go on with it, and never recover."""
     state = learner.state
     clock = dict(enumerate(state.clock))
-    if clock.pop(LOG_LIKELIHOOD) == np.inf or not clock.pop(MEMORY) >= 0.0 or not clock[LIKELIHOOD_FACTOR] > 0.0:
+    is_factor = 0.0 < clock.pop(LIKELIHOOD_FACTOR) < np.inf
+    if clock.pop(LOG_LIKELIHOOD) == np.inf or not clock.pop(MEMORY) >= 0.0 or not is_factor:
         raise ValueError("its clock is wrong")
     if not all(0.0 <= value < 2**53 for value in clock.values()) or clock[TIME] > clock[N_SEEN]:
         raise ValueError("its clock is wrong")
@@ -385,13 +396,22 @@ def check_state(learner: Learner) -> None:
     for probabilities in (state.startprob, state.phi, state.transmat):
         if (probabilities < 0.0).any() or not np.allclose(probabilities.sum(axis=-1), 1.0, rtol=0.0, atol=1e-8):
             raise ValueError("its probabilities do not sum to 1")
-    if learner.entries is not None:
-        head, statistic, r = window.split(learner._shape, learner.entries)
-        if (head < 0.0).any() or (head > 1e150).any() or (r < 0.0).any() or (r > 1.0 + 1e-8).any():
-            raise ValueError("its window does not hold probabilities and weights")
-        if not np.isfinite(statistic).all():
-            raise ValueError("its window must hold finite numbers")
+    if learner.contents is not None:
+        check_window(learner.contents, learner._shape)
     learner.last_model  # noqa: B018  # the parameters make a model, or this says why not
+
+
+def check_window(contents: Contents, shape: Shape) -> None:
+    """Refuse a window that no stream leads to."""
+    head, statistic, inverse, phi = window.split(shape, contents.entries)
+    steps = np.diff(head[:, window.MATRIX], prepend=0.0, append=max(len(contents.matrices) - 1, 0))
+    if not np.isin(steps, (0.0, 1.0)).all() or steps[-1] != 0.0 or len(contents.matrices) > len(head):
+        raise ValueError("its window does not say which transitions it came by")
+    for array, most in ((head, 1e150), (inverse, 1e251), (phi, 1.0 + 1e-8), (contents.matrices, 1.0 + 1e-8)):
+        if not ((array >= 0.0) & (array <= most)).all():
+            raise ValueError("its window does not hold probabilities and weights")
+    if not np.isfinite(statistic).all():
+        raise ValueError("its window must hold finite numbers")
 
 
 def _checked(array: Any, shape: tuple[int, ...], name: str, dtype: str = "float64") -> Any:

@@ -33,6 +33,11 @@ def reciprocal(x: float) -> float:
     return 1.0 / x
 
 
+def as_in(array: Any, x: float) -> float:
+    """``x`` in the precision of the numbers of ``array``, which is double unless a GPU is told otherwise."""
+    return float(x)
+
+
 class Compilable:
     """A plain Python object that the compiled loops can call.
 

@@ -24,12 +24,11 @@ from hmmstream.recursions import rows
 from hmmstream.recursions.fleet import sort_by_stream
 from hmmstream.recursions.state import IN_SEQUENCE, Shape
 from hmmstream.starts import find_start
-from hmmstream.streams import Rows, SeparateStreams, SharedStreams, Streams
+from hmmstream.streams import NO_ORDER, Rows, SeparateStreams, SharedStreams, Streams
 
 DEVICES = ("cpu", "cuda")
 DTYPES = ("float64", "float32")
 FEW = 16  # streams for each row: with more, it is faster to sort the rows than to go through all streams
-NO_ORDER: IntArray = np.empty(0, dtype=np.int64)
 
 
 class Fleet:
@@ -154,7 +153,9 @@ class Fleet:
         before, n_before = self.ids, len(self)
         data, shape = self._rows(X, ids)
         try:
-            streams = self._streams or self._begin(self._find_start(data, shape))
+            streams = self._streams
+            if streams is None:
+                streams = self._begin(self._find_start(data, shape))
             emission = streams.template.start.emission
             data = data._replace(X=observations(data.X, emission.n_columns))
             self._check(data, shape, emission)
@@ -182,11 +183,9 @@ class Fleet:
         if follows:
             raise ValueError("follow needs its rows on the host: pass a NumPy array")
         streams: Any = self._known()
-        n_streams = X.shape[1] if len(X.shape) >= 2 else 0
-        if len(self) == 0:
-            streams.check_block(X, n_streams)
-            streams.add(n_streams)
-            self.ids = np.arange(n_streams)
+        if len(self) == 0 and len(X.shape) > 1:
+            self.ids = np.arange(X.shape[1])
+            streams.add(len(self))
         streams.learn_block(X)
         return np.empty((0, 0))
 
@@ -235,7 +234,7 @@ class Fleet:
         places = self._find(ids)
         unknown = ids[places < 0]
         if len(unknown) and not new:
-            raise KeyError(f"there is no stream {unknown[0]!r}")
+            raise KeyError(f"there is no stream {unknown[0].item()!r}")
         if len(unknown):
             names, first = np.unique(unknown, return_index=True)
             added = names[np.argsort(first)]
@@ -286,6 +285,10 @@ class Fleet:
             engine="dense",
             prior=prior,
         )
+        if self.device == "cuda":
+            from hmmstream.device import DeviceStreams  # which needs numba-cuda, and a GPU
+
+            return DeviceStreams(template, self.dtype)
         kind = SharedStreams if self.shared else SeparateStreams
         return kind(template, self.n_jobs or n_cores())
 
@@ -367,7 +370,7 @@ class Fleet:
         """The model that all streams have in common."""
         streams = self._known()
         if not isinstance(streams, SharedStreams):
-            raise AttributeError("each stream has its own model: extract(stream).model_, or transmat_ and so on of all")
+            raise ValueError("each stream has its own model: extract(stream).model_, or transmat_ and so on of all")
         return streams.template.model
 
     @property

@@ -32,6 +32,7 @@ from hmmstream.recursions.state import (
     IN_SEQUENCE,
     LIKELIHOOD_FACTOR,
     LOG_LIKELIHOOD,
+    MATRIX_IS_KEPT,
     MEMORY,
     N_AVERAGED,
     N_SEEN,
@@ -42,13 +43,15 @@ from hmmstream.recursions.state import (
     State,
     parts,
 )
+from hmmstream.recursions.window import Contents, Window
 from hmmstream.schedule import Power, Schedule, Step, check_step, evaluate, is_built_in
 
 NEVER = np.iinfo(np.int64).max
 ENGINES = ("auto", "dense", "window")
 MANY_STATES = 16  # from here on a window is the faster engine
-PATIENCE = 2.0  # a window may be as many times as large as the numbers that the dense statistic goes through
+PATIENCE = 1.0  # transitions that a window may go back through for each number of the dense statistic
 FIRST_ROOM = 32  # entries of a window to begin with
+FIRST_MATRICES = 2  # transition matrices that they came by
 MOST_ROOM = 2**26  # numbers of a window that may still be doubled: half a gigabyte
 REMEMBERED = 0.1  # of the rows that a start was made from
 PLAIN_NUMBERS = frozenset({float, np.float64, np.float32, np.int64, np.int32})
@@ -90,8 +93,8 @@ class Learner:
     engine : "auto", "dense" or "window"
         How the statistic is brought up to date. "dense" is the paper's recursion, which costs m⁴ a step for a full
         transition matrix. "window" has the same result to rounding and costs m² times the number of observations that
-        the chain remembers its state for. "auto" takes the one that is faster, and turns from the second to the first
-        where the chain remembers for long.
+        the chain remembers its state for, once for each M-step: with ``update_every`` of about m it costs m². "auto"
+        takes the one that is faster, and turns from the second to the first where the chain remembers for long.
     prior : Prior or None
         What is believed of the parameters before anything was seen.
 
@@ -148,6 +151,7 @@ class Learner:
             emission.n_statistics,
             has_prior=self.prior is not None,
             has_window=has_window(self.engine, m),
+            is_full=self._cells.is_full,
         )
         self._buffer = np.empty((1, emission.n_features))
         self._is_number = emission.n_features == 1
@@ -166,9 +170,9 @@ class Learner:
         """Forget all that was learned and go back to the start."""
         self.frozen = False
         self.vector = np.zeros(self._shape.size)
-        self.window = None
+        self.window: Window | None = None
         if has_window(self.engine, self.start.n_components):
-            self.window = np.empty((FIRST_ROOM, window.entry_size(self._shape, self._runs)))
+            self.window = window.make(self._shape, self._runs, FIRST_ROOM, FIRST_MATRICES)
         self.latest = np.full(self.start.emission.n_lags, np.nan)  # values that the next row depends on
         state = self.state
         state.clock[LIKELIHOOD_FACTOR] = 1.0
@@ -276,10 +280,10 @@ class Learner:
         state = self.state
         for by_state in (state.startprob, state.phi, state.alive, state.theta, state.mean_theta):
             by_state[:] = by_state[at]
-        state.rho[:] = state.rho[at[: len(state.rho)]]
+        state.tau[:] = state.tau[at[: len(state.tau)]]
         for by_pair in (state.transmat, state.mean_transmat):
             by_pair[:] = by_pair[np.ix_(at, at)]
-        for by_component in (state.S, state.mean_S, state.base, state.prior, *state.rho):
+        for by_component in (state.S, state.mean_S, state.base, state.prior, *state.tau):
             by_component[:] = by_component[source[: len(by_component)]]
         if self.window is not None:
             window.relabel(self._shape, self.window, self._cells.runs, cells.runs, at)
@@ -306,7 +310,7 @@ class Learner:
 
         self.prior = self.prior and self.prior.with_features(emission)
         self.start = HMM(self.start.startprob, self.start.transmat, joint, self.start.transition)
-        entries, shape = self.window, self._shape
+        kept, shape = self.window, self._shape
         self._lay_out()
         self.vector = np.zeros(self._shape.size)
         wide = self.state
@@ -322,17 +326,17 @@ class Learner:
             missed = ours[:, :1, np.newaxis] * expected[:, new_S_at]
             both[:, S_at] = np.concatenate([ours[:, our_S_at], missed], axis=1)
 
-        statistics = [(wide.S, narrow.S), (wide.mean_S, narrow.mean_S), *zip(wide.rho, narrow.rho, strict=True)]
+        statistics = [(wide.S, narrow.S), (wide.mean_S, narrow.mean_S), *zip(wide.tau, narrow.tau, strict=True)]
         statistics += [(new, old) for new, old in ((wide.base, narrow.base), (wide.prior, narrow.prior)) if len(new)]
         for new, old in statistics:
             new[:n_groups] = old[:n_groups]
             widen(new[n_groups:], old[n_groups:])
-        if entries is not None:
-            head, statistic, r = window.split(shape, entries)
-            self.window = np.empty((len(entries), window.entry_size(self._shape, self._runs)))
-            new_head, new_statistic, new_r = window.split(self._shape, self.window)
-            new_head[:], new_r[:] = head, r
-            for new, old in zip(new_statistic, statistic, strict=True):
+        if kept is not None:
+            room = window.make(self._shape, self._runs, len(kept.entries), len(kept.matrices))
+            self.window = room._replace(matrices=kept.matrices)
+            new_parts, old_parts = window.split(self._shape, room.entries), window.split(shape, kept.entries)
+            new_parts.head[:], new_parts.inverse[:], new_parts.phi[:] = old_parts.head, old_parts.inverse, old_parts.phi
+            for new, old in zip(new_parts.statistic, old_parts.statistic, strict=True):
                 widen(new, old)
 
     def freeze(self) -> None:
@@ -404,7 +408,7 @@ class Learner:
             self._cells.shares,
             self._cells.leaders,
             self._runs,
-            self.window if trial is None or self.window is None else np.empty_like(self.window[:2]),
+            self.window if trial is None or self.window is None else window.make(self._shape, self._runs, 2, 2),
             X,
             self._schedule,
             steps,
@@ -441,33 +445,38 @@ class Learner:
         assert self.window is not None
         m, n_rows = self._shape.n_states, self._shape.n_rows
         rows = min(self.update_every, window.SETTLE_SELDOM)  # between two sweeps
-        dense_is_cheaper = self.window.size / rows > PATIENCE * m * m * n_rows
-        if (self.engine == "auto" and dense_is_cheaper) or self.window.size > MOST_ROOM:
+        contents = window.contents_of(self.window, self.vector)
+        dense_is_cheaper = len(contents.entries) * len(self.window.pairs) / rows > PATIENCE * m * m * n_rows
+        if (self.engine == "auto" and dense_is_cheaper) or sum(part.size for part in self.window) > MOST_ROOM:
             self._turn_dense()
             return
-        entries = self.entries  # all of it: there is no room
-        self.window = np.concatenate([entries, np.empty_like(entries)])
+        rooms = (len(ring) for ring in self.window)
+        rooms = (2 * room if room == len(held) else room for room, held in zip(rooms, contents, strict=False))
+        self.window = window.refill(self.window, contents, *rooms)
         self.vector[WINDOW_FIRST] = 0.0
 
     def _turn_dense(self) -> None:
         """Go on with the dense recursion for good: the chain remembers its state for too long."""
-        before, entries, shape, runs = self.state, self.entries, self._shape, self._cells.runs
-        assert entries is not None
+        before, contents, shape, runs = self.state, self.contents, self._shape, self._cells.runs
+        assert contents is not None
         self.engine, self.window = "dense", None
         self._lay_out()
         self.vector = np.zeros(self._shape.size)
         for name, part in self.state._asdict().items():
-            if name not in ("rho", "base"):
+            if name not in ("tau", "base"):
                 part[:] = getattr(before, name)
-        self.vector[WINDOW_FIRST] = self.vector[WINDOW_COUNT] = 0.0
-        window.unroll(shape, before, entries, runs, self._cells.groups, self.state.rho)
+        self.vector[[WINDOW_FIRST, WINDOW_COUNT, MATRIX_IS_KEPT]] = 0.0
+        window.unroll(shape, before, contents, runs, self._cells.groups, self.state.tau)
+        self.state.tau[:] *= self.state.phi[:, np.newaxis]
 
     def _up_to_date(self) -> State:
         """The state with S as of the last observation, which a window computes only when it is needed."""
         if self.window is None:
             return self.state
         vector = self.vector.copy()
-        window.refresh(self._shape, vector, self._cells.groups, self._runs, self.window)
+        own = window.make(self._shape, self._runs, 0, 0)  # another thread may be learning
+        read = self.window._replace(pairs=own.pairs, gains=own.gains)
+        window.refresh(self._shape, vector, self._cells.groups, self._runs, read)
         return parts(self._shape, vector)
 
     def _specialize(self) -> Any:
@@ -478,19 +487,16 @@ class Learner:
         return self._loop
 
     @property
-    def entries(self) -> FloatArray | None:
-        """The window, the oldest observation first."""
-        if self.window is None:
-            return None
-        first, count = int(self.vector[WINDOW_FIRST]), int(self.vector[WINDOW_COUNT])
-        return np.take(self.window, range(first, first + count), axis=0, mode="wrap")
+    def contents(self) -> Contents | None:
+        """What is in the window, the oldest first."""
+        return None if self.window is None else window.contents_of(self.window, self.vector)
 
-    @entries.setter
-    def entries(self, entries: FloatArray) -> None:
+    @contents.setter
+    def contents(self, contents: Contents) -> None:
         assert self.window is not None
-        self.window = np.empty((max(len(entries), FIRST_ROOM), self.window.shape[1]))
-        self.window[: len(entries)] = entries
-        self.vector[WINDOW_FIRST], self.vector[WINDOW_COUNT] = 0.0, len(entries)
+        n_entries, n_matrices = len(contents.entries), len(contents.matrices)
+        self.window = window.refill(self.window, contents, max(n_entries, FIRST_ROOM), max(n_matrices, FIRST_MATRICES))
+        self.vector[WINDOW_FIRST], self.vector[WINDOW_COUNT] = 0.0, n_entries
 
     # --- what has been learned --------------------------------------------------------------------------------------
 
@@ -562,7 +568,7 @@ class Learner:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self.vector = self.vector.copy()  # what was loaded may be read-only
-        self.window = None if self.window is None else self.window.copy()
+        self.window = self.window and window.copy_of(self.window)
         self._lay_out()
 
     def __repr__(self) -> str:

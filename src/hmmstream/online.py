@@ -61,7 +61,7 @@ class OnlineHMM(HMMEstimator):
     engine : "auto", "dense" or "window"
         How the statistic is computed. "dense" is the paper's recursion; its cost for a full transition matrix grows as
         m⁴. "window" has the same result to rounding at m² times the number of observations that the chain remembers
-        its state for. "auto" takes the faster.
+        its state for, once for each M-step: with ``update_every`` of about m at m². "auto" takes the faster.
     random_state : int or None
         For ``init="auto"``.
 

@@ -17,17 +17,18 @@ from hmmstream.emissions import Emission
 from hmmstream.learner import NEVER, NO_STEPS, Learner
 from hmmstream.recursions import fleet, online, rows
 from hmmstream.recursions.state import (
+    IN_SEQUENCE,
     LIKELIHOOD_FACTOR,
     LOG_LIKELIHOOD,
-    MEMORY,
     N_AVERAGED,
     N_SEEN,
     TIME,
     parts,
 )
-from hmmstream.schedule import Schedule, evaluate
+from hmmstream.schedule import evaluate, is_built_in
 
 MANY_ROWS = 2**14  # that are worth a second thread
+NO_ORDER: IntArray = np.empty(0, dtype=np.int64)
 SHARES = 8  # pieces of work for each thread, so that none waits long for another
 FAINT = 1e-30  # a scale below this is worked into the statistics
 
@@ -221,21 +222,24 @@ class SeparateStreams(Streams):
 class SharedStreams(Streams):
     """Streams that learn one model. The template is the learner that has it; each stream has a filter and a statistic.
 
-    The clock of the model counts observations a stream: at n the n-th observation of each has been seen, on average.
-    An observation is given the weight that OnlineHMM would give it at that time, divided by the number of streams.
+    What is learned is what one OnlineHMM would learn from the observations of all streams, one after the other, but for
+    two things: those of a round have the same weight, and there are new parameters once a round.
     """
 
     def __init__(self, template: Learner, n_jobs: int) -> None:
         super().__init__(template)
         shape = template._shape
         self.n_jobs = n_jobs
-        self.together = template.vector  # the model and its statistic
-        self.memory = template.vector[MEMORY]
         self.total = np.zeros(shape.n_rows)  # sum of the statistics of all streams, those that have gone included
         self.scale = 1.0  # of the total
         self.n_observations = 0
         self.n_rounds = 0
         self.vectors = np.empty((0, fleet.own_size(shape)))
+
+    @property
+    def together(self) -> FloatArray:
+        """The state vector of the model that all have in common, with its statistic."""
+        return self.template.vector
 
     def _own(self) -> Any:
         places: Any = np.arange(self.vectors.shape[1])
@@ -256,7 +260,6 @@ class SharedStreams(Streams):
         emission = template.start.emission
         counts = np.zeros(int(np.diff(data.offsets).max(initial=0)), dtype=np.int64)
         fleet.count_rounds(emission, *data[:4], counts)
-        self.together[MEMORY] = self.memory * max(len(self.vectors), 1)
         rounds = self._plan(counts)
         n_crews = -(-len(data.streams) // fleet.CREW)
         changes = np.empty((n_crews, shape.n_rows + shape.n_states))
@@ -286,17 +289,14 @@ class SharedStreams(Streams):
     def _plan(self, counts: IntArray) -> fleet.Round:
         """What will happen in rounds of so many observations."""
         n_min, update_every, *_ = self.rules()
-        n_streams = max(len(self.vectors), 1)
         before = self.n_observations + np.cumsum(counts) - counts
-        n = before / n_streams
+        middle = before + 0.5 * np.maximum(counts - 1, 0)  # of the round
         step = self.template.step
-        if isinstance(step, Schedule) and self.template._step_is_built_in:
-            gamma = step.at(n)
+        if is_built_in(step):
+            gamma = step.at(middle)
         else:
-            gamma = np.array([step(float(time)) if time > 0.0 else 1.0 for time in n])  # type: ignore[arg-type]
-        # At first, until each stream has been heard once on average, all observations count the same
-        gammas = np.minimum(np.maximum(gamma * counts / n_streams, counts / np.maximum(before + counts, 1)), 1.0)
-        gammas[before == 0] = 1.0
+            gamma = np.array([step(n) if n > 0 else 1.0 for n in middle.tolist()])
+        gammas = np.where(before == 0, 1.0, -np.expm1(counts * np.log1p(-np.minimum(gamma, 1.0 - 1e-16))))
         gammas[counts == 0] = 0.0
         rescaling, weight, scale = np.ones(len(counts)), np.zeros(len(counts)), np.empty(len(counts))
         for t, (share, count) in enumerate(zip(gammas.tolist(), counts.tolist(), strict=True)):
@@ -306,7 +306,7 @@ class SharedStreams(Streams):
             if count:
                 weight[t] = share / (count * kept)
             scale[t] = self.scale = kept
-        is_due = (n > n_min) & (counts > 0)
+        is_due = (before > n_min) & (counts > 0)
         if update_every > 1:
             is_due &= (self.n_rounds + np.cumsum(counts > 0) - 1) % update_every == 0
         self.n_rounds += int((counts > 0).sum())
@@ -346,11 +346,10 @@ class SharedStreams(Streams):
         state = parts(self.template._shape, vector)
         own = fleet.own_parts(self.template._shape, state, self.vectors[place])
         state.phi[:] = own.phi
-        state.rho[:] = state.S
-        state.clock[:] = own.clock
-        state.clock[TIME] = max(self.n_observations // len(self.vectors), 1)
-        state.clock[[N_AVERAGED, MEMORY]] = self.together[[N_AVERAGED, MEMORY]]
-        state.clock[MEMORY] = self.memory
+        state.tau[:] = state.phi[:, np.newaxis] * state.S
+        for at in (IN_SEQUENCE, LOG_LIKELIHOOD, LIKELIHOOD_FACTOR):
+            state.clock[at] = own.clock[at]
+        state.clock[[N_SEEN, TIME]] = max(self.n_observations, 1)
         return learner_of(self.template, vector)
 
     def values(self) -> dict[str, FloatArray]:

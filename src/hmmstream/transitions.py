@@ -27,6 +27,11 @@ class Cells(NamedTuple):
     leaders: IntArray  # (m,): the first row that is made of the same groups
 
     @property
+    def is_full(self) -> bool:
+        """Whether each cell is a group of its own, in their order."""
+        return bool(np.array_equal(self.groups, np.arange(len(self.groups))))
+
+    @property
     def runs(self) -> IntArray | None:
         """Stretches of states that a state can be reached from: (state, first, one past the last), state by state.
 

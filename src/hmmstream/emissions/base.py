@@ -41,6 +41,7 @@ class Emission(Compilable, ABC):
         "is_missing",
         "log_density",
         "shared_log_density",
+        "shared_density",
         "statistic",
         "maximize",
         "gradient",
@@ -57,6 +58,7 @@ class Emission(Compilable, ABC):
         "n_statistics",
         "n_emission_rows",
         "is_centred",
+        "is_moderate",
         "centre_size",
     )
 
@@ -64,6 +66,7 @@ class Emission(Compilable, ABC):
     remembered: ClassVar[tuple[str, ...]] = ()  # arrays that belong to a learned family besides its values
     domain: str = "a number"  # what a value can be, in words
     is_centred: bool = False
+    is_moderate: bool = False  # whether its statistic is finite, whatever is seen: nothing then has to be cut off
     is_separable: bool = False  # whether each feature has parameters of its own, and is independent given the state
 
     n_features: int = 0
@@ -302,6 +305,10 @@ class Emission(Compilable, ABC):
     def shared_log_density(self, theta: FloatArray, y: FloatArray) -> float:
         """Terms of the log-density in which no state differs from another: ``log_density`` may leave them to this."""
         return 0.0
+
+    def shared_density(self, theta: FloatArray, y: FloatArray) -> float:
+        """A factor of the density in which no state differs from another, where it takes no logarithm to have it."""
+        return 1.0
 
     @abstractmethod
     def statistic(self, theta: FloatArray, y: FloatArray, s: FloatArray) -> None:

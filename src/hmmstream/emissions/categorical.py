@@ -32,6 +32,7 @@ class Categorical(Emission):
     constants: ClassVar[tuple[str, ...]] = ("n_categories",)
     value_names = ("probs",)
     n_features = 1
+    is_moderate = True
     probs: FloatArray
 
     def __init__(self, n_categories: int | None = None, probs: ArrayLike | None = None) -> None:
@@ -94,7 +95,7 @@ class Categorical(Emission):
         return (rng.random((len(states), 1)) >= thresholds(self.probs)[states]).sum(axis=1, keepdims=True)
 
     def accepts(self, value: float) -> bool:
-        return 0.0 <= value < self.n_categories and value == np.floor(value)
+        return 0.0 <= value < self.n_categories and value % 1.0 == 0.0
 
     def log_density(self, theta: FloatArray, y: FloatArray) -> float:
         if isnan(y[0]):

@@ -26,6 +26,7 @@ RELATIVE_FLOOR = 1e-12  # of the overall variance: a standard deviation of 1e-6 
 ROUNDING = 4.0 * np.finfo(np.float64).eps  # of the mean: below this, differences of data are rounding errors
 SMALLEST_VARIANCE = 1e-250
 LARGEST_MEAN = 1e150  # its square is finite
+ONE_BY_ROOT_OF_2_PI = 1.0 / sqrt(2.0 * pi)
 SINGULAR = 1e-14  # of its variance: what a feature keeps for itself, given the others, is not less
 
 
@@ -46,7 +47,7 @@ class Gaussian(Emission):
     Gaussian('tied', means=[[0.0], [1.0]], covars=[[0.5]])
     """
 
-    # A row of theta: mean, covariance | precision, log-normaliser, centre, variance floor. Where features are
+    # A row of theta: mean, covariance | precision, (log-)normaliser, centre, variance floor. Where features are
     # correlated (is_dense), the precision is kept as whitening matrix: the inverse of the Cholesky factor.
     compiled_methods: ClassVar[tuple[str, ...]] = (
         "variance_floor",
@@ -70,6 +71,7 @@ class Gaussian(Emission):
     )
     value_names = ("means", "covars")
     is_centred = True
+    is_moderate = True
 
     def __init__(
         self, covariance: Covariance = "full", means: ArrayLike | None = None, covars: ArrayLike | None = None
@@ -263,9 +265,14 @@ class Gaussian(Emission):
         return total
 
     def shared_log_density(self, theta: FloatArray, y: FloatArray) -> float:
-        if not self.is_tied:
+        if not (self.is_tied and self.is_dense):
             return 0.0
         return 0.0 if self.has_gaps(y) else theta[self.log_norm]
+
+    def shared_density(self, theta: FloatArray, y: FloatArray) -> float:
+        if self.is_tied and not self.is_dense:  # one feature, whose normaliser stands in place of its logarithm
+            return 1.0 if isnan(y[0]) else theta[self.log_norm]
+        return 1.0
 
     def condition(self, theta: FloatArray, y: FloatArray, mean: FloatArray, covariance: FloatArray) -> float:
         """Write mean and covariance of all features given those that were seen; the log-density of these.
@@ -448,7 +455,9 @@ class Gaussian(Emission):
             deviation = theta[i, a] - mean
             variance += S[i, square] - S[i, 1 + a] * S[i, 1 + a] * per_visit[i] + S[i, 0] * deviation * deviation
         rounding = ROUNDING * mean
-        return max(RELATIVE_FLOOR * per_weight * variance, rounding * rounding, SMALLEST_VARIANCE)
+        floor = RELATIVE_FLOOR * per_weight * variance
+        floor = floor if floor > rounding * rounding else rounding * rounding
+        return floor if floor > SMALLEST_VARIANCE else SMALLEST_VARIANCE
 
     def maximize_variances(
         self, S: FloatArray, alive: FloatArray, theta: FloatArray, per_visit: FloatArray, per_weight: float
@@ -459,7 +468,8 @@ class Gaussian(Emission):
             pooled = 0.0
             for i in range(self.n_components):
                 pooled += S[i, 2] - S[i, 1] * S[i, 1] * per_visit[i]
-            pooled = max(pooled * per_weight, theta[0, self.floor])
+            pooled *= per_weight
+            pooled = pooled if pooled > theta[0, self.floor] else theta[0, self.floor]
             for i in range(self.n_components):
                 theta[i, 1] = pooled
             return
@@ -472,7 +482,7 @@ class Gaussian(Emission):
                     mean_variance += variance / d
                     mean_floor += theta[i, self.floor + a] / d
                     if not self.is_spherical:
-                        theta[i, d + a] = max(variance, theta[i, self.floor + a])
+                        theta[i, d + a] = variance if variance > theta[i, self.floor + a] else theta[i, self.floor + a]
                 if self.is_spherical:
                     theta[i, d] = max(mean_variance, mean_floor)
 
@@ -509,8 +519,12 @@ class Gaussian(Emission):
             else:
                 for a in range(d):
                     variance = theta[i, d if self.is_spherical else d + a]
-                    theta[i, self.precision + a] = reciprocal(variance)
-                    theta[i, self.log_norm + a] = -0.5 * log(2.0 * pi * variance)
+                    precision = reciprocal(variance)
+                    theta[i, self.precision + a] = precision
+                    if self.is_tied:
+                        theta[i, self.log_norm + a] = sqrt(precision) * ONE_BY_ROOT_OF_2_PI
+                    else:
+                        theta[i, self.log_norm + a] = -0.5 * log(2.0 * pi * variance)
 
     def prepare_dense(self, theta: FloatArray) -> None:
         """Factorise the covariance. No feature has a variance, given those before it, below the floor.

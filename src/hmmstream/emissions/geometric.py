@@ -50,7 +50,7 @@ class Geometric(IndependentFeatures):
         return np.log(X)
 
     def accepts(self, value: float) -> bool:
-        return value >= 1.0 and value == np.floor(value)
+        return value >= 1.0 and value % 1.0 == 0.0
 
     def feature_log_density(self, theta: FloatArray, y: float) -> float:
         if theta[0] < 1.0:

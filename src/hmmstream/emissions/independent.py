@@ -274,6 +274,10 @@ class Independent(Emission):
         shared = self.first.shared_log_density(theta[:width], y[:d])
         return shared + self.rest.shared_log_density(theta[width:], y[d:])
 
+    def shared_density(self, theta: FloatArray, y: FloatArray) -> float:
+        d, width = self.first.n_features, self.first.width
+        return self.first.shared_density(theta[:width], y[:d]) * self.rest.shared_density(theta[width:], y[d:])
+
     def statistic(self, theta: FloatArray, y: FloatArray, s: FloatArray) -> None:
         d, width, p = self.first.n_features, self.first.width, self.first.n_statistics
         self.first.statistic(theta[:width], y[:d], s[:p])

@@ -91,7 +91,7 @@ class Multinomial(Emission):
     # --- compiled ---------------------------------------------------------------------------------------------------
 
     def accepts(self, value: float) -> bool:
-        return value >= 0.0 and value == np.floor(value)
+        return value >= 0.0 and value % 1.0 == 0.0
 
     def is_missing(self, y: FloatArray) -> bool:
         n_missing = 0

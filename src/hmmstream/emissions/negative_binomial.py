@@ -118,7 +118,7 @@ class NegativeBinomial(IndependentFeatures):
     # --- compiled ---------------------------------------------------------------------------------------------------
 
     def accepts(self, value: float) -> bool:
-        return value >= 0.0 and value == np.floor(value)
+        return value >= 0.0 and value % 1.0 == 0.0
 
     def feature_log_density(self, theta: FloatArray, y: float) -> float:
         # Stirling's formula is taken out, and what is left is free of differences of large numbers: large shapes and

@@ -48,7 +48,7 @@ class Poisson(IndependentFeatures):
         return np.sqrt(X)
 
     def accepts(self, value: float) -> bool:
-        return value >= 0.0 and value == np.floor(value)
+        return value >= 0.0 and value % 1.0 == 0.0
 
     def feature_log_density(self, theta: FloatArray, y: float) -> float:
         if theta[0] > 0.0:

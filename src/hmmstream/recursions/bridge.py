@@ -36,7 +36,7 @@ from numba.extending import (
 )
 from numba.np.arrayobj import make_array, populate_array
 
-from hmmstream.compilable import NEW_FUNCTIONS, Compilable, reciprocal, workspace
+from hmmstream.compilable import NEW_FUNCTIONS, Compilable, as_in, reciprocal, workspace
 
 # The whole of "fastmath" would let LLVM assume that NaN never occurs and remove the checks for missing values.
 OPTIONS: dict[str, Any] = {"fastmath": {"reassoc", "contract", "arcp"}, "error_model": "numpy", "nogil": True}
@@ -64,6 +64,8 @@ def inlined(function: Callable[..., Any]) -> Any:
 
 def specialize(loop: Any, *arguments: Any) -> Callable[..., Any]:
     """The machine code of ``loop`` for arguments of these types, to be called with no further look at types."""
+    if not hasattr(loop, "compile"):  # where numba is told to compile nothing
+        return loop
     entry: Callable[..., Any] = loop.compile(tuple(typeof(argument) for argument in arguments))
     return entry
 
@@ -83,17 +85,18 @@ class CompilableType(types.Opaque):
         self.constants = constants
 
 
-_CLASSES: dict[str, type[Compilable]] = {}
+CLASSES: dict[str, type[Compilable]] = {}
+FUNCTIONS: set[Callable[..., Any]] = set()
 _METHODS: dict[str, int] = {}  # and how many arguments they take
 
 register_model(CompilableType)(models.OpaqueModel)
 
 
 @typeof_impl.register(Compilable)
-def _typeof(value: Compilable, context: Any) -> CompilableType:
+def type_of(value: Compilable, context: Any) -> CompilableType:
     cls: Any = type(value)
     constants = (getattr(value, name) for name in _names_of_constants(cls))
-    return _type_of(cls, *(_typeof(c, context) if isinstance(c, Compilable) else c for c in constants))
+    return _type_of(cls, *(type_of(c, context) if isinstance(c, Compilable) else c for c in constants))
 
 
 @functools.cache
@@ -106,7 +109,7 @@ def _names_of_constants(cls: Any) -> tuple[str, ...]:
 def _type_of(cls: Any, *values: Any) -> CompilableType:
     constants = tuple(zip(_names_of_constants(cls), values, strict=True))
     typ = CompilableType(cls.__module__, cls.__qualname__, constants, _digest(cls))
-    _CLASSES[typ.name] = cls
+    CLASSES[typ.name] = cls
     while NEW_FUNCTIONS:
         _make_function_callable(NEW_FUNCTIONS.pop())
     for name in cls.inherited("compiled_methods"):
@@ -174,13 +177,15 @@ def _make_callable(name: str, signature: inspect.Signature) -> None:
     _METHODS[name] = n_arguments
 
     def method(self: CompilableType, *arguments: Any) -> Any:
-        return getattr(_CLASSES[self.name], name)
+        return getattr(CLASSES[self.name], name)
 
     setattr(method, "__signature__", signature)  # numba matches calls against it
     overload_method(CompilableType, name, strict=False, jit_options=INLINE)(method)
 
 
 def _make_function_callable(function: Callable[..., Any]) -> None:
+    FUNCTIONS.add(function)
+
     def implementation(*arguments: Any) -> Any:
         return function
 
@@ -193,7 +198,7 @@ def _unbox(typ: CompilableType, value: Any, context: Any) -> NativeValue:
     return NativeValue(context.context.get_dummy_value())
 
 
-def _type_of_constant(value: Any) -> Any:
+def type_of_constant(value: Any) -> Any:
     if isinstance(value, CompilableType):
         return value
     return types.float64 if isinstance(value, float) else types.literal(value)
@@ -205,7 +210,7 @@ class _Constants(AttributeTemplate):
 
     def generic_resolve(self, typ: CompilableType, attribute: str) -> Any:
         constants = dict(typ.constants)
-        return _type_of_constant(constants[attribute]) if attribute in constants else None
+        return type_of_constant(constants[attribute]) if attribute in constants else None
 
 
 @lower_getattr_generic(CompilableType)
@@ -213,12 +218,17 @@ def _lower_constant(context: Any, builder: Any, typ: CompilableType, value: Any,
     constant = dict(typ.constants)[attribute]
     if isinstance(constant, CompilableType):
         return context.get_dummy_value()
-    return context.get_constant_generic(builder, _type_of_constant(constant), constant)
+    return context.get_constant_generic(builder, type_of_constant(constant), constant)
 
 
 @overload(reciprocal, strict=False, jit_options=INLINE)
 def _reciprocal(x: Any) -> Any:
     return reciprocal
+
+
+@overload(as_in, strict=False, jit_options=INLINE)
+def _as_in(array: Any, x: Any) -> Any:
+    return lambda array, x: x
 
 
 # --- memory ---------------------------------------------------------------------------------------------------------

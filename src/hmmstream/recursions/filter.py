@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import exp, inf, log
 from typing import Any
 
-from hmmstream.arrays import FloatArray
+from hmmstream.arrays import UNKNOWN, FloatArray
 from hmmstream.compilable import reciprocal, workspace
 from hmmstream.recursions.bridge import inlined
 from hmmstream.recursions.state import IN_SEQUENCE, LIKELIHOOD_FACTOR, LOG_LIKELIHOOD, State
@@ -17,44 +17,58 @@ PENDING = 1e30  # a likelihood factor waits for its logarithm while it is below 
 
 
 @inlined
-def begin(shape: Any, state: State, predicted: FloatArray, r: FloatArray) -> None:
-    """The first observation of a sequence: no transition, and the past says nothing about it."""
-    for k in range(shape.n_states):
-        predicted[k] = state.startprob[k] if state.startprob[k] > UNREACHABLE else 0.0
-        for i in range(shape.n_states):
-            r[i, k] = state.phi[i]
-    state.clock[IN_SEQUENCE] = 1.0
+def move(
+    emission: Any, shape: Any, state: State, y: FloatArray, known: int, before: FloatArray, moves: FloatArray
+) -> bool:
+    """Bring the filter up to date with ``y``; ``before`` is what it was. Whether this was a move within a sequence.
 
-
-@inlined
-def retrospect(shape: Any, state: State, predicted: FloatArray, r: FloatArray) -> None:
-    """Predicted probabilities, and r[i, k], the probability that the chain was in i given that it is now in k."""
+    What was in state i with the probability before(i) is in k now, given ``y``, with before(i) moves(i, k). The first
+    observation of a sequence has nothing to do with the past: it comes to k from anywhere. The same is true of a state
+    that is known, but was impossible.
+    """
     m = shape.n_states
-    for k in range(m):
-        total = 0.0
-        for i in range(m):
-            r[i, k] = state.phi[i] * state.transmat[i, k]
-            total += r[i, k]
-        if total > UNREACHABLE:
-            scale = reciprocal(total)
-            for i in range(m):
-                r[i, k] *= scale
-        else:
-            total = 0.0
-            for i in range(m):  # any distribution would do: it is given no weight
-                r[i, k] = state.phi[i]
-        predicted[k] = total
+    predicted = workspace(shape.n_states)
+    factor = workspace(shape.n_states)
+    moved = state.clock[IN_SEQUENCE] > 0.0
+    if moved:
+        predict(shape, state, predicted)
+    else:
+        for k in range(m):
+            predicted[k] = state.startprob[k] if state.startprob[k] > UNREACHABLE else 0.0
+        state.clock[IN_SEQUENCE] = 1.0
+    from_anywhere = not moved
+    if known != UNKNOWN:
+        from_anywhere = clamp(shape, state, predicted, known) or from_anywhere
+    for i in range(m):
+        before[i] = state.phi[i]
+    update_filter(emission, shape, state, predicted, y, factor)
+    for i in range(m):
+        for k in range(m):
+            moves[i, k] = state.phi[k] if from_anywhere else state.transmat[i, k] * factor[k]
+    return moved
 
 
 @inlined
-def clamp(shape: Any, state: State, predicted: FloatArray, known: int) -> None:
+def predict(shape: Any, state: State, predicted: FloatArray) -> None:
+    """Probability of each state at the next observation, before that is seen."""
+    for k in range(shape.n_states):
+        total = state.phi[0] * state.transmat[0, k]
+        for i in range(1, shape.n_states):
+            total += state.phi[i] * state.transmat[i, k]
+        predicted[k] = total if total > UNREACHABLE else 0.0
+
+
+@inlined
+def clamp(shape: Any, state: State, predicted: FloatArray, known: int) -> bool:
     """No state but the known one is possible. Where that was impossible, the observer is believed all the same."""
     for k in range(shape.n_states):
         if k != known:
             predicted[k] = 0.0
-        elif predicted[k] == 0.0:
-            predicted[k] = 1.0
-            state.clock[LOG_LIKELIHOOD] = -inf
+    was_impossible = predicted[known] == 0.0
+    if was_impossible:
+        predicted[known] = 1.0
+        state.clock[LOG_LIKELIHOOD] = -inf
+    return was_impossible
 
 
 @inlined
@@ -63,8 +77,9 @@ def compute_statistic(emission: Any, shape: Any, state: State, y: FloatArray, s:
     total = 0.0
     for i in range(shape.n_states):
         emission.statistic(state.theta[i], y, s[i])
-        for a in range(shape.n_statistics):
-            total += s[i, a]
+        if not emission.is_moderate:
+            for a in range(shape.n_statistics):
+                total += s[i, a]
     if not -inf < total < inf:
         for i in range(shape.n_states):
             for a in range(shape.n_statistics):
@@ -72,55 +87,48 @@ def compute_statistic(emission: Any, shape: Any, state: State, y: FloatArray, s:
 
 
 @inlined
-def update_filter(emission: Any, shape: Any, state: State, predicted: FloatArray, y: FloatArray) -> None:
-    """Bayes' rule in log-densities, shifted by that of the first state where they are near it, else by their maximum.
+def update_filter(
+    emission: Any, shape: Any, state: State, predicted: FloatArray, y: FloatArray, factor: FloatArray
+) -> None:
+    """Bayes' rule: the filter is what was predicted, times a ``factor`` for each state.
 
-    What is impossible in every state tells nothing.
+    Log-densities are shifted by that of the first state where they are near it, else by their maximum. What is
+    impossible in every state tells nothing.
     """
     m = shape.n_states
     log_g = workspace(shape.n_states)
-    total, spread = 0.0, 0.0
+    spread = 0.0
     for k in range(m):
         log_g[k] = emission.log_density(state.theta[k], y) if predicted[k] > 0.0 else -inf
-        total += log_g[k]
-        spread += abs(log_g[k] - log_g[0])
+        if k > 0:
+            spread += abs(log_g[k] - log_g[0])
+    shift = log_g[0]
     if spread < NEAR:
-        state.phi[0] = density = predicted[0]
+        factor[0] = 1.0
         for k in range(1, m):
-            state.phi[k] = predicted[k] * exp(log_g[k] - log_g[0])
-            density += state.phi[k]
-        normalize(emission, shape, state, y, density, log_g[0])
-        return
-    if not -inf < total < inf:
+            factor[k] = exp(log_g[k] - shift)
+    else:
         for k in range(m):
             if not -inf < log_g[k] < inf:
                 log_g[k] = -inf
-    top = log_g[0]
+        shift = -inf
+        for k in range(m):
+            shift = max(shift, log_g[k])
+        for k in range(m):
+            factor[k] = exp(log_g[k] - shift) if shift > -inf else 1.0
+    state.phi[0] = density = predicted[0] * factor[0]
     for k in range(1, m):
-        top = max(top, log_g[k])
-    if top == -inf:
-        total = 0.0
-        for k in range(m):
-            total += predicted[k]  # less than 1, if all but a known state were ruled out
-        for k in range(m):
-            state.phi[k] = predicted[k] / total
+        state.phi[k] = predicted[k] * factor[k]
+        density += state.phi[k]
+    scale = reciprocal(density)
+    for k in range(m):
+        state.phi[k] *= scale
+        factor[k] *= scale
+    if shift == -inf:
         state.clock[LOG_LIKELIHOOD] = -inf
         return
-    density = 0.0
-    for k in range(m):
-        state.phi[k] = predicted[k] * exp(log_g[k] - top)
-        density += state.phi[k]
-    normalize(emission, shape, state, y, density, top)
-
-
-@inlined
-def normalize(emission: Any, shape: Any, state: State, y: FloatArray, density: float, shift: float) -> None:
-    """Divide the filter by the ``density`` of the observation, which was shifted by so much, and note that."""
-    scale = reciprocal(density)
-    for k in range(shape.n_states):
-        state.phi[k] *= scale
     state.clock[LOG_LIKELIHOOD] += shift + emission.shared_log_density(state.theta[0], y)
-    state.clock[LIKELIHOOD_FACTOR] *= density  # one logarithm for many factors
-    if not 1.0 / PENDING < state.clock[LIKELIHOOD_FACTOR] < PENDING:
+    state.clock[LIKELIHOOD_FACTOR] *= density * emission.shared_density(state.theta[0], y)
+    if not 1.0 / PENDING < state.clock[LIKELIHOOD_FACTOR] < PENDING:  # one logarithm for many factors
         state.clock[LOG_LIKELIHOOD] += log(state.clock[LIKELIHOOD_FACTOR])
         state.clock[LIKELIHOOD_FACTOR] = 1.0

@@ -131,7 +131,8 @@ def report(
 # --- one model for all ----------------------------------------------------------------------------------------------
 #
 # A round is one row of each stream that has any left. Whoever has none is not touched: instead of letting the past fade
-# in every stream, what is new is given more weight, and ``scale`` brings the sum over all streams back to S.
+# in every stream, what is new is given more weight, and ``scale`` brings the sum over all streams back to S. The clock
+# counts observations of all streams.
 
 CREW = 1024  # streams whose statistics are added up together, so that the sum does not depend on the number of threads
 
@@ -269,7 +270,7 @@ def conclude(
                 state.alive[k] -= changes[crew, shape.n_rows + k]
     for c in range(shape.n_rows):
         state.S[c] = scale * total[c]
-    state.clock[TIME] = n_before
+    state.clock[N_SEEN] = state.clock[TIME] = n_before
     if is_update:
         maximize(emission, shape, state, groups, shares, leaders)
         if is_averaging:
@@ -289,7 +290,7 @@ def recentre_all(emission: Any, shape: Any, state: State, vectors: FloatArray, t
             first = shape.n_groups + i * p
             emission.move_centre(state.theta[i], S[i], shift)
             for at in range(len(vectors)):
-                for k in range(m + 1):  # rho, and behind it S
+                for k in range(m + 1):  # tau, and behind it S
                     emission.translate(view(vectors[at], CLOCK_SIZE + m + k * R + first, (p,)), shift)
             emission.translate(view(total, first, (p,)), shift)
             emission.translate(view(state.mean_S, first, (p,)), shift)

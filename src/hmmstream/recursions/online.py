@@ -1,7 +1,8 @@
 """Online EM, one observation at a time: Algorithm 1 of the paper for any emission family and transition structure.
 
-Symbols are those of docs/notation.md. ``rho[k]`` is the statistic given that the chain is now in state k: first the
-transitions, one number a group, then the emissions, ``n_statistics`` numbers a state.
+Symbols are those of docs/notation.md. ``tau[k]`` is the paper's statistic rho given that the chain is now in state k,
+times the probability that it is: first the transitions, one number a group, then the emissions, ``n_statistics``
+numbers a state. It takes less arithmetic than rho: no division by what was predicted, and S is a plain sum.
 """
 
 from __future__ import annotations
@@ -9,26 +10,27 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from hmmstream.arrays import UNKNOWN, FloatArray, IntArray
-from hmmstream.compilable import reciprocal, workspace
+from hmmstream.compilable import as_in, reciprocal, workspace
 from hmmstream.emissions.base import DEAD, RARE
 from hmmstream.recursions.bridge import compiled, inlined, view
-from hmmstream.recursions.filter import begin, clamp, compute_statistic, retrospect, update_filter
+from hmmstream.recursions.filter import compute_statistic, move
 from hmmstream.recursions.rows import ACCEPTED, first_refused, read
 from hmmstream.recursions.state import (
     IN_SEQUENCE,
+    MATRIX_IS_KEPT,
     MEMORY,
     N_AVERAGED,
     N_SEEN,
     TIME,
-    WINDOW_COUNT,
     State,
     compiled_parts,
+    group_of,
 )
-from hmmstream.recursions.window import SETTLE_OFTEN, SETTLE_SELDOM, count_final, push, sweep, translate_window
+from hmmstream.recursions.window import Window, count_final, has_no_room, push, rows_to_settle, sweep, translate_window
 
 EXTINCT = 1e-40  # smallest probability of a possible transition; what has not been seen for long can happen again
 REVIVAL = 5.0  # visits before a state that had died is estimated again
-RECENTRE_EVERY = 64  # observations; and at n = 1, 2, 4, …, 32
+RECENTRE_EVERY = 64  # observations, a power of 2; and at n = 1, 2, 4, …, 32
 
 BLOCK = 64  # step sizes are computed in blocks: those of n // BLOCK = 0, 1, …
 
@@ -54,7 +56,7 @@ def learn(
     shares: FloatArray,
     leaders: IntArray,
     runs: IntArray | None,
-    window: FloatArray | None,
+    window: Window | None,
     X: FloatArray,
     schedule: FloatArray,
     steps: FloatArray,
@@ -92,7 +94,7 @@ def learn(
     rules = Rules(n_min, update_every, averaging, average_from)
     next_start = 0
     for row in range(len(X)):
-        if window is not None and state.clock[WINDOW_COUNT] == len(window):
+        if window is not None and has_no_room(state, window):
             return NO_ROOM - row
         if next_start < len(starts) and starts[next_start] == row:
             state.clock[IN_SEQUENCE] = 0.0
@@ -108,7 +110,7 @@ def learn(
         state_is = UNKNOWN
         if known is not None:
             state_is = known[row]
-        take(emission, shape, state, groups, shares, leaders, runs, window, y, state_is, gamma, weight, rules)
+        take(emission, shape, state, groups, shares, leaders, runs, window, y, n, state_is, gamma, weight, rules)
         if len(filtered) > 0:
             for k in range(m):
                 filtered[row, k] = state.phi[k]
@@ -126,13 +128,16 @@ def take(
     runs: IntArray | None,
     window: FloatArray | None,
     y: FloatArray,
+    n: int,
     known: int,
     gamma: float,
     weight: float,
     rules: Rules,
-) -> None:
-    """Learn from one row ``y``: the filter, the statistic, and where it is time for them, parameters and averages."""
-    n = int(state.clock[TIME])
+) -> bool:
+    """Learn from one row ``y``: the filter, the statistic, and where it is time for them, parameters and averages.
+
+    ``n`` is the time. It goes on, unless there was nothing to learn: then the answer is False.
+    """
     state.clock[N_SEEN] += 1.0
     missing = emission.is_missing(y) or weight == 0.0  # then the chain moves on, and there is nothing to learn
     if window is None:
@@ -141,10 +146,9 @@ def take(
     else:
         push(emission, shape, state, runs, window, y, known, 0.0 if missing else gamma, weight)
     is_update = not missing and n > rules.n_min and (rules.update_every == 1 or n % rules.update_every == 0)
-    is_recentring = not missing and emission.is_centred and (n % RECENTRE_EVERY == 0 or n & (n - 1) == 0)
+    is_recentring = not missing and emission.is_centred and (n & (RECENTRE_EVERY - 1) == 0 or n & (n - 1) == 0)
     if window is not None:
-        settle_every = min(max(rules.update_every, SETTLE_OFTEN), SETTLE_SELDOM)
-        is_settling = int(state.clock[N_SEEN]) % settle_every == 0
+        is_settling = (int(state.clock[N_SEEN]) - 1) % rows_to_settle(shape, rules.update_every) == 0
         if is_update or is_recentring or is_settling:
             n_final = count_final(shape, state, runs, window) if is_settling else 0
             sweep(shape, state, groups, runs, window, n_final)
@@ -152,13 +156,15 @@ def take(
         count_visits(shape, state)
         if is_update:
             maximize(emission, shape, state, groups, shares, leaders)
+            state.clock[MATRIX_IS_KEPT] = 0.0
             if rules.averaging == AVERAGE_STATISTIC:
                 average_statistic(shape, state)
         if rules.averaging == AVERAGE_PARAMETERS and n > rules.average_from:
             average_parameters(shape, state)
         if is_recentring:
             recentre(emission, shape, state, window)
-        state.clock[TIME] = n + 1.0
+        state.clock[TIME] += 1.0
+    return not missing
 
 
 @compiled
@@ -198,22 +204,14 @@ def fill_block(schedule: FloatArray, start: int, stop: int, block: FloatArray) -
 def advance(
     emission: Any, shape: Any, state: State, groups: IntArray, y: FloatArray, known: int, keep: float, weight: float
 ) -> None:
-    """Bring the filter, rho and S up to date with ``y``, of this weight; ``keep`` stays of the past."""
+    """Bring the filter, tau and S up to date with ``y``, of this weight; ``keep`` stays of the past."""
     m = shape.n_states
-    predicted = workspace(shape.n_states)
-    r = view(workspace(shape.n_cells), 0, (m, m))
+    before = workspace(shape.n_states)
+    moves = view(workspace(shape.n_cells), 0, (m, m))
     s = view(workspace(shape.n_emission_rows), 0, (m, shape.n_statistics))
-
-    moved = state.clock[IN_SEQUENCE] > 0.0
-    if moved:
-        retrospect(shape, state, predicted, r)
-    else:
-        begin(shape, state, predicted, r)
     compute_statistic(emission, shape, state, y, s)
-    if known != UNKNOWN:
-        clamp(shape, state, predicted, known)
-    update_filter(emission, shape, state, predicted, y)
-    update_statistic(shape, state, groups, r, s, keep, weight if moved else 0.0, weight)
+    moved = move(emission, shape, state, y, known, before, moves)
+    update_statistic(shape, state, groups, before, moves, s, keep, weight if moved else 0.0, weight)
 
 
 @inlined
@@ -221,13 +219,14 @@ def update_statistic(
     shape: Any,
     state: State,
     groups: IntArray,
-    r: FloatArray,
+    before: FloatArray,
+    moves: FloatArray,
     s: FloatArray,
     keep: float,
     transition_weight: float,
     emission_weight: float,
 ) -> None:
-    """rho(k) becomes ``keep`` times its mean over where the chain was, plus what is new; S its mean under phi.
+    """tau follows the chain, ``keep`` of it is left, and what is new is added; S is its sum over states.
 
     On line, the weights are gamma and ``keep`` is 1 - gamma; with all of them 1, S is the plain sum.
     """
@@ -236,29 +235,33 @@ def update_statistic(
     kept = workspace(shape.n_cells)
     for i in range(m):
         for k in range(m):
-            kept[i * m + k] = keep * r[i, k]
+            kept[i * m + k] = keep * moves[i, k]
     for c in range(shape.n_rows):
         for k in range(m):
-            mixed[k] = 0.0
-        for i in range(m):
+            mixed[k] = state.tau[0, c] * kept[k]
+        for i in range(1, m):
             for k in range(m):
-                mixed[k] += state.rho[i, c] * kept[i * m + k]
-        total = 0.0
-        for k in range(m):
-            state.rho[k, c] = mixed[k]
-            total += mixed[k] * state.phi[k]
+                mixed[k] += state.tau[i, c] * kept[i * m + k]
+        state.tau[0, c] = total = mixed[0]
+        for k in range(1, m):
+            state.tau[k, c] = mixed[k]
+            total += mixed[k]
         state.S[c] = total
     if transition_weight > 0.0:
         for i in range(m):
+            weight = transition_weight * before[i]
             for k in range(m):
                 g = groups[i * m + k]
                 if g >= 0:
-                    state.rho[k, g] += transition_weight * r[i, k]
-                    state.S[g] += transition_weight * r[i, k] * state.phi[k]
+                    x = weight * moves[i, k]
+                    state.tau[k, g] += x
+                    state.S[g] += x
     for k in range(m):
+        weight = emission_weight * state.phi[k]
         for a in range(p):
-            state.rho[k, shape.n_groups + k * p + a] += emission_weight * s[k, a]
-            state.S[shape.n_groups + k * p + a] += emission_weight * s[k, a] * state.phi[k]
+            x = weight * s[k, a]
+            state.tau[k, shape.n_groups + k * p + a] += x
+            state.S[shape.n_groups + k * p + a] += x
 
 
 @inlined
@@ -266,7 +269,7 @@ def maximize(emission: Any, shape: Any, state: State, groups: IntArray, shares: 
     """M-step. A state that has died keeps its parameters until it has been visited again for a while."""
     if shape.n_prior_rows > 0:
         S = workspace(shape.n_rows)
-        weight = 1.0 / min(state.clock[TIME], state.clock[MEMORY])
+        weight = as_in(state.prior, 1.0 / min(state.clock[TIME], state.clock[MEMORY]))
         for c in range(shape.n_rows):
             S[c] = state.S[c] + weight * state.prior[c]
         maximize_at(emission, shape, state, S, groups, shares, leaders)
@@ -281,15 +284,20 @@ def maximize_at(
     """The parameters under which the statistic S is most likely."""
     m, p = shape.n_states, shape.n_statistics
     emissions = view(S, shape.n_groups, (m, p))
-    total = 0.0
+    total, n_dead = 0.0, 0
     for i in range(m):
         total += emissions[i, 0]
-        if emissions[i, 0] <= DEAD:
-            state.alive[i] = min(state.alive[i], 0.0)
-        elif state.alive[i] <= -REVIVAL:
-            state.alive[i] = 1.0
+        n_dead += emissions[i, 0] <= DEAD or state.alive[i] <= 0.0
+    if n_dead > 0:
+        n_dead = 0
+        for i in range(m):
+            if emissions[i, 0] <= DEAD:
+                state.alive[i] = min(state.alive[i], 0.0)
+            elif state.alive[i] <= -REVIVAL:
+                state.alive[i] = 1.0
+            n_dead += state.alive[i] <= 0.0
     if total > DEAD:
-        maximize_transitions(shape, state, S, groups, shares, leaders)
+        maximize_transitions(shape, state, S, groups, shares, leaders, n_dead)
         emission.maximize(emissions, state.alive, state.theta)
         emission.prepare(state.theta)
 
@@ -304,28 +312,33 @@ def count_visits(shape: Any, state: State) -> None:
 
 @inlined
 def maximize_transitions(
-    shape: Any, state: State, S: FloatArray, groups: IntArray, shares: FloatArray, leaders: IntArray
+    shape: Any, state: State, S: FloatArray, groups: IntArray, shares: FloatArray, leaders: IntArray, n_dead: int
 ) -> None:
     """Rows of the transition matrix from the expected transitions; what is possible never becomes impossible."""
     m = shape.n_states
+    weights = workspace(shape.n_states)
     awake = workspace(shape.n_states)  # rows made of the same groups stay as they are together, or not at all
+    for i in range(m):
+        awake[i] = 1.0
     least = EXTINCT
-    for i in range(m):
-        awake[i] = 0.0
-        if state.alive[i] <= 0.0:
-            least = RARE  # the dead must be able to return
-    for i in range(m):
-        awake[leaders[i]] = max(awake[leaders[i]], state.alive[i])
+    if n_dead > 0:
+        least = RARE  # the dead must be able to return
+        for i in range(m):
+            awake[i] = 0.0
+        for i in range(m):
+            awake[leaders[i]] = max(awake[leaders[i]], state.alive[i])
     for i in range(m):
         total = 0.0
         for j in range(m):
-            if groups[i * m + j] >= 0:
-                total += S[groups[i * m + j]] * shares[i * m + j]
+            group = group_of(shape, groups, i * m + j)
+            if group >= 0:
+                weights[j] = S[group] * shares[i * m + j]
+                total += weights[j]
         if awake[leaders[i]] > 0.0 and total > DEAD:
             norm = 0.0
             for j in range(m):
-                if groups[i * m + j] >= 0:
-                    state.transmat[i, j] = max(S[groups[i * m + j]] * shares[i * m + j], least * total)
+                if group_of(shape, groups, i * m + j) >= 0:
+                    state.transmat[i, j] = weights[j] if weights[j] > least * total else least * total
                     norm += state.transmat[i, j]
             scale = reciprocal(norm)
             for j in range(m):
@@ -336,7 +349,7 @@ def maximize_transitions(
 def average_statistic(shape: Any, state: State) -> None:
     """Bring the average of S up to date: the j-th S of all has a weight proportional to j."""
     state.clock[N_AVERAGED] += 1.0
-    weight = 2.0 * reciprocal(state.clock[N_AVERAGED] + 1.0)
+    weight = 2.0 * reciprocal(as_in(state.mean_S, state.clock[N_AVERAGED] + 1.0))
     for c in range(shape.n_rows):
         state.mean_S[c] += weight * (state.S[c] - state.mean_S[c])
 
@@ -345,7 +358,7 @@ def average_statistic(shape: Any, state: State) -> None:
 def average_parameters(shape: Any, state: State) -> None:
     """Bring the average of the parameters up to date."""
     state.clock[N_AVERAGED] += 1.0
-    weight = 1.0 / state.clock[N_AVERAGED]
+    weight = reciprocal(as_in(state.mean_theta, state.clock[N_AVERAGED]))
     for i in range(shape.n_states):
         for j in range(shape.n_states):
             state.mean_transmat[i, j] += weight * (state.transmat[i, j] - state.mean_transmat[i, j])
@@ -354,7 +367,7 @@ def average_parameters(shape: Any, state: State) -> None:
 
 
 @inlined
-def recentre(emission: Any, shape: Any, state: State, window: FloatArray | None) -> None:
+def recentre(emission: Any, shape: Any, state: State, window: Window | None) -> None:
     """Measure each state's statistic from its current mean, so that no digits are lost far from the origin."""
     p = shape.n_statistics
     S = view(state.S, shape.n_groups, (shape.n_states, p))
@@ -363,8 +376,8 @@ def recentre(emission: Any, shape: Any, state: State, window: FloatArray | None)
         if S[i, 0] > DEAD:
             first = shape.n_groups + i * p
             emission.move_centre(state.theta[i], S[i], shift)
-            for k in range(shape.n_rho):
-                emission.translate(state.rho[k, first : first + p], shift)
+            for k in range(shape.n_tau):
+                emission.translate(state.tau[k, first : first + p], shift)
             if window is not None:
                 translate_window(emission, shape, state, window, i, shift)
             emission.translate(view(state.mean_S, first, (p,)), shift)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import inf
+from math import inf, log
 from typing import Any
 
 from hmmstream.arrays import FloatArray
@@ -60,11 +60,15 @@ def densities(
     m = emission.n_components
     y = workspace(emission.n_features)
     flat = view(g, 0, (len(X) * m,))
+    last_factor, log_factor = 1.0, 0.0
     for first in range(0, len(X), PATCH):
         last = min(first + PATCH, len(X))
         for row in range(first, last):
             read(emission, X, row, y)
-            shared = emission.shared_log_density(theta[0], y)
+            factor = emission.shared_density(theta[0], y)
+            if factor != last_factor:
+                last_factor, log_factor = factor, log(factor)
+            shared = emission.shared_log_density(theta[0], y) + log_factor
             total = 0.0
             for k in range(m):
                 log_g[row, k] = emission.log_density(theta[k], y) + shared

@@ -5,9 +5,9 @@ One vector is easy to copy, to save and to place beside a million others; the lo
 
 from __future__ import annotations
 
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
-from hmmstream.arrays import FloatArray
+from hmmstream.arrays import FloatArray, IntArray
 from hmmstream.compilable import Compilable
 from hmmstream.recursions.bridge import inlined, view
 
@@ -21,7 +21,8 @@ N_AVERAGED = 5
 MEMORY = 6  # the most observations that S can stand for, if old ones are forgotten; else infinite
 WINDOW_FIRST = 7  # the oldest entry of the window
 WINDOW_COUNT = 8  # its number of entries
-CLOCK_SIZE = 9
+MATRIX_IS_KEPT = 9  # 0 if the transition matrix has changed since the last entry
+CLOCK_SIZE = 10
 
 
 class Shape(Compilable):
@@ -35,9 +36,10 @@ class Shape(Compilable):
         "n_statistics",
         "n_emission_rows",
         "n_rows",
-        "n_rho",
+        "n_tau",
         "n_base_rows",
         "n_prior_rows",
+        "is_full",
     )
 
     def __init__(
@@ -49,6 +51,7 @@ class Shape(Compilable):
         *,
         has_prior: bool = False,
         has_window: bool = False,
+        is_full: bool = False,
     ) -> None:
         self.n_states = n_states
         self.n_cells = n_states * n_states
@@ -57,15 +60,16 @@ class Shape(Compilable):
         self.n_statistics = n_statistics  # of one state's emission
         self.n_emission_rows = n_states * n_statistics
         self.n_rows = n_groups + self.n_emission_rows
-        self.n_rho = 0 if has_window else n_states
+        self.n_tau = 0 if has_window else n_states
         self.n_base_rows = self.n_rows if has_window else 0
         self.n_prior_rows = self.n_rows if has_prior else 0
+        self.is_full = is_full  # each transition is a group of its own, in their order
 
     @property
     def size(self) -> int:
         """Length of the state vector."""
         m, R = self.n_states, self.n_rows
-        numbers = CLOCK_SIZE + 3 * m + 2 * m * m + 2 * m * self.width + R * self.n_rho + 2 * R
+        numbers = CLOCK_SIZE + 3 * m + 2 * m * m + 2 * m * self.width + R * self.n_tau + 2 * R
         return numbers + self.n_base_rows + self.n_prior_rows
 
 
@@ -80,7 +84,7 @@ class State(NamedTuple):
     mean_transmat: FloatArray  # (m, m) Polyak average
     theta: FloatArray  # (m, width) emission parameters
     mean_theta: FloatArray  # (m, width) Polyak average
-    rho: FloatArray  # (m, R) the auxiliary statistic: transition groups, then emissions; (0, R) with a window
+    tau: FloatArray  # (m, R) the statistic with the chain in k now: transition groups, emissions; (0, R) with a window
     S: FloatArray  # (R,)
     mean_S: FloatArray  # (R,) average in the space of S
     base: FloatArray  # (R,) the sum of what the window has let go; empty without a window
@@ -97,8 +101,8 @@ def parts(shape: Shape, vector: FloatArray) -> State:
     mean_transmat = transmat + m * m
     theta = mean_transmat + m * m
     mean_theta = theta + m * width
-    rho = mean_theta + m * width
-    S = rho + R * shape.n_rho
+    tau = mean_theta + m * width
+    S = tau + R * shape.n_tau
     base = S + 2 * R
     return State(
         view(vector, 0, (CLOCK_SIZE,)),
@@ -109,7 +113,7 @@ def parts(shape: Shape, vector: FloatArray) -> State:
         view(vector, mean_transmat, (m, m)),
         view(vector, theta, (m, width)),
         view(vector, mean_theta, (m, width)),
-        view(vector, rho, (shape.n_rho, R)),
+        view(vector, tau, (shape.n_tau, R)),
         view(vector, S, (R,)),
         view(vector, S + R, (R,)),
         view(vector, base, (shape.n_base_rows,)),
@@ -118,3 +122,9 @@ def parts(shape: Shape, vector: FloatArray) -> State:
 
 
 compiled_parts = inlined(parts)
+
+
+@inlined
+def group_of(shape: Any, groups: IntArray, cell: int) -> int:
+    """The group of a transition; where each has its own, loops over them need no table and become vectors."""
+    return cell if shape.is_full else groups[cell]

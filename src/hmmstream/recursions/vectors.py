@@ -17,6 +17,7 @@ from numba.np.arrayobj import make_array
 
 from hmmstream.recursions.bridge import INLINE
 
+BLOCK = 8  # rows and columns that are transposed together: a line of the cache
 FLAGS = ("reassoc", "contract", "arcp")
 
 
@@ -106,6 +107,35 @@ def where_above(context: Any, vector: Any, least: Any, values: Any) -> Any:
         return builder.select(above, arguments[2], zero)
 
     return vector(vector, least, vector), codegen
+
+
+@intrinsic
+def transpose_block(context: Any, source: Any, at: Any, target: Any, to: Any, stride: Any) -> Any:
+    """Write BLOCK rows of BLOCK numbers, ``stride`` apart, from place ``at`` of ``source`` to ``to`` as columns."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        def place(start: int, row: int) -> Any:
+            return builder.add(arguments[start], builder.mul(arguments[4], ir.Constant(ir.IntType(64), row)))
+
+        rows = []
+        for row in range(BLOCK):
+            pointer = _pointer(context, builder, arguments[0], place(1, row), source, types.intp, BLOCK)
+            rows.append(builder.load(pointer, align=8, typ=ir.VectorType(ir.DoubleType(), BLOCK)))
+        for half in (4, 2, 1):  # two quarters of each block of 2 half rows change places
+            for row in range(BLOCK):
+                if not row & half:
+                    lower = [j if not j & half else BLOCK + j - half for j in range(BLOCK)]
+                    upper = [j + half if not j & half else BLOCK + j for j in range(BLOCK)]
+                    pair = rows[row], rows[row + half]
+                    for at_row, places in ((row, lower), (row + half, upper)):
+                        mask = ir.Constant(ir.VectorType(ir.IntType(32), BLOCK), places)
+                        rows[at_row] = builder.shuffle_vector(*pair, mask)
+        for row in range(BLOCK):
+            pointer = _pointer(context, builder, arguments[2], place(3, row), target, types.intp, BLOCK)
+            builder.store(rows[row], pointer, align=8)
+        return context.get_dummy_value()
+
+    return types.none(source, types.intp, target, types.intp, types.intp), codegen
 
 
 def _binary(instruction: str) -> Any:

@@ -1,0 +1,470 @@
+"""The loop on a GPU: the same step function, compiled for CUDA by numba-cuda, with a thread a stream.
+
+numba-cuda has registries of its own. What :mod:`~hmmstream.recursions.bridge` tells the compiler for the CPU is told
+here to that for the GPU. A thread holds its stream's state in registers while it goes through the rows; the states of
+neighbouring streams lie side by side in memory, number by number, so that a warp reads them in one go.
+
+In single precision, numbers in the source mean single precision too (``numbers_are``); the clock, which counts and sums
+up the log-likelihood, stays in double precision.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from hmmstream.arrays import UNKNOWN
+from hmmstream.compilable import Compilable, as_in, reciprocal, workspace
+from hmmstream.recursions import bridge
+from hmmstream.recursions.bridge import CompilableType, view
+from hmmstream.recursions.online import AVERAGE_PARAMETERS, Rules, take
+from hmmstream.recursions.state import CLOCK_SIZE, TIME, State
+
+IS_SIMULATED = os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
+THREADS = 128  # of a block
+LARGEST = {"float64": 1e150, "float32": 1e15}  # of an observation; what is larger is taken for this
+SMALLEST, LARGEST_SINGLE = 1.2e-38, 3.4e38  # that single precision holds
+
+
+def _import_cuda() -> Any:
+    """numba.cuda. Its release 0.30 asks for a name that NumPy 2.5 no longer has."""
+    is_missing = not hasattr(np, "row_stack")
+    if is_missing:
+        setattr(np, "row_stack", np.vstack)
+    try:
+        from numba import cuda
+
+        if not IS_SIMULATED:
+            from numba.cuda.np import arrayobj  # noqa: F401
+    finally:
+        if is_missing:
+            delattr(np, "row_stack")
+    return cuda
+
+
+try:
+    cuda = _import_cuda()
+except ImportError as error:
+    raise ImportError("device='cuda' needs numba-cuda: pip install 'hmmstream[gpu]'") from error
+
+
+def check_device() -> None:
+    """Refuse to go on without a GPU."""
+    if not cuda.is_available():
+        raise RuntimeError(
+            "device='cuda' needs an NVIDIA GPU with its driver, and none was found here; device='cpu' runs everywhere"
+        )
+
+
+def to_device(array: Any) -> Any:
+    """A copy on the device."""
+    return cuda.to_device(array)
+
+
+def as_array(array: Any) -> Any:
+    """An array of CuPy, PyTorch or another library, where it is."""
+    return cuda.as_cuda_array(array)
+
+
+def launch(kernel: Any, n: int, dtype: str, *arguments: Any) -> None:
+    """Run a kernel with ``n`` threads; the first time it is compiled, for numbers of this precision."""
+    with numbers_are(dtype):
+        kernel[-(-n // THREADS), THREADS](*arguments)
+
+
+def span(values: Any) -> tuple[float, float]:
+    """The smallest and the largest of some numbers on the device."""
+    found = cuda.to_device(np.array([np.inf, -np.inf]))
+    launch(span_kernel(), len(values), "float64", values, found)
+    least, most = found.copy_to_host()
+    return float(least), float(most)
+
+
+def first_refused(check: Any, rows: Any) -> int:
+    """The place of the first value that cannot occur, counted along the rows, or -1."""
+    nowhere = np.iinfo(np.int64).max
+    place = cuda.to_device(np.array([nowhere]))
+    if len(rows):
+        launch(check, len(rows), "float64", rows, place)
+    (found,) = place.copy_to_host()
+    return -1 if found == nowhere else int(found)
+
+
+# --- kernels --------------------------------------------------------------------------------------------------------
+
+
+@bridge.inlined
+def fetch(numbers: Any, first: int, stream: int, part: Any) -> None:
+    """Read a part of a stream's state."""
+    for c in range(len(part)):
+        part[c] = numbers[first + c, stream]
+
+
+@bridge.inlined
+def put_back(numbers: Any, first: int, stream: int, part: Any) -> None:
+    """Write a part of a stream's state."""
+    for c in range(len(part)):
+        numbers[first + c, stream] = part[c]
+
+
+def learning_kernel(emission: Any, shape: Any, cells: Any, rules: Rules, dtype: str, is_block: bool) -> Any:
+    """A kernel that lets each stream learn from its rows: from a block, or from rows in the ``order`` of streams.
+
+    The structure of the transitions and the rules are constants to the compiler: what they exclude is not there. Each
+    part of a state has memory of its own: those that are small and looked up by constants stay in registers.
+    """
+    groups, shares, leaders = cells
+    n_min, update_every, averaging, average_from = rules
+    m, width, R, d = shape.n_states, shape.width, shape.n_rows, emission.n_features
+    mm, m_width, m_R, n_prior = m * m, m * width, m * R, shape.n_prior_rows
+    has_averages = averaging == AVERAGE_PARAMETERS
+    at_phi, at_alive, at_transmat = m, 2 * m, 3 * m
+    at_mean_transmat = at_transmat + mm
+    at_theta = at_mean_transmat + mm
+    at_mean_theta = at_theta + m_width
+    at_tau = at_mean_theta + m_width
+    at_S = at_tau + m_R
+    at_mean_S = at_S + R
+    at_prior = at_mean_S + R
+    largest = LARGEST[dtype]
+    float64 = np.float64 if IS_SIMULATED else _types().float64
+
+    def learn(
+        numbers: Any, clocks: Any, X: Any, streams: Any, offsets: Any, order: Any, shifts: Any, steps: Any
+    ) -> None:
+        at = cuda.grid(1)
+        n_streams = clocks.shape[1] if is_block else len(streams)
+        if at >= n_streams:
+            return
+        stream = at if is_block else streams[at]
+        shift = shifts[0] if is_block else shifts[at]
+        first = 0 if is_block else offsets[at]
+        n_rows = (offsets[1] if is_block else offsets[at + 1]) - first
+
+        clock = cuda.local.array(CLOCK_SIZE, float64)
+        startprob, phi, alive = workspace(m), workspace(m), workspace(m)
+        transmat, mean_transmat = workspace(mm), workspace(mm)
+        theta, mean_theta = workspace(m_width), workspace(m_width)
+        tau, S, mean_S, prior = workspace(m_R), workspace(R), workspace(R), workspace(n_prior)
+        fetch(clocks, 0, stream, clock)
+        fetch(numbers, 0, stream, startprob)
+        fetch(numbers, at_phi, stream, phi)
+        fetch(numbers, at_alive, stream, alive)
+        fetch(numbers, at_transmat, stream, transmat)
+        fetch(numbers, at_theta, stream, theta)
+        fetch(numbers, at_tau, stream, tau)
+        fetch(numbers, at_S, stream, S)
+        fetch(numbers, at_mean_S, stream, mean_S)
+        if has_averages:
+            fetch(numbers, at_mean_transmat, stream, mean_transmat)
+            fetch(numbers, at_mean_theta, stream, mean_theta)
+        if n_prior > 0:
+            fetch(numbers, at_prior, stream, prior)
+        state = State(
+            clock,
+            startprob,
+            phi,
+            alive,
+            view(transmat, 0, (m, m)),
+            view(mean_transmat, 0, (m, m)),
+            view(theta, 0, (m, width)),
+            view(mean_theta, 0, (m, width)),
+            view(tau, 0, (m, R)),
+            S,
+            mean_S,
+            prior,
+            prior,
+        )
+
+        y, ahead = workspace(d), workspace(d)  # the next row is on its way while this one is worked on
+        n = int(clock[TIME])
+        place = at * d
+        if n_rows > 0:
+            if not is_block:
+                place = view(order, first, (1,))[0] * d
+            values = view(X, place, (d,))  # without a look at whether an index is negative
+            for a in range(d):
+                ahead[a] = values[a]
+        for t in range(n_rows):
+            for a in range(d):
+                y[a] = ahead[a]
+                if abs(y[a]) > largest:
+                    y[a] = largest if y[a] > 0.0 else -largest
+            if t + 1 < n_rows:
+                place = place + n_streams * d if is_block else view(order, first + t + 1, (1,))[0] * d
+            values = view(X, place, (d,))
+            for a in range(d):
+                ahead[a] = values[a]
+            has_learned = take(
+                emission,
+                shape,
+                state,
+                groups,
+                shares,
+                leaders,
+                None,
+                None,
+                y,
+                n,
+                UNKNOWN,
+                view(steps, n - shift, (1,))[0],
+                1.0,
+                Rules(n_min, update_every, averaging, average_from),
+            )
+            n += 1 if has_learned else 0
+
+        put_back(clocks, 0, stream, clock)
+        # The same stream, but read again: else the compiler would keep all addresses since they were used above
+        stream = at + offsets[0] if is_block else streams[at]
+        put_back(numbers, at_phi, stream, phi)
+        put_back(numbers, at_alive, stream, alive)
+        put_back(numbers, at_transmat, stream, transmat)
+        put_back(numbers, at_theta, stream, theta)
+        put_back(numbers, at_tau, stream, tau)
+        put_back(numbers, at_S, stream, S)
+        put_back(numbers, at_mean_S, stream, mean_S)
+        if has_averages:
+            put_back(numbers, at_mean_transmat, stream, mean_transmat)
+            put_back(numbers, at_mean_theta, stream, mean_theta)
+        if n_prior > 0:
+            put_back(numbers, at_prior, stream, prior)
+
+    options = {} if IS_SIMULATED else {"max_registers": registers(shape, dtype)}
+    return cuda.jit(fastmath=dtype == "float32", **options)(learn)  # which removes no check for NaN here
+
+
+def registers(shape: Any, dtype: str) -> int | None:
+    """Registers of a thread: few, for many threads at a time, as long as what a stream works with fits into them."""
+    n = shape.n_rows * (shape.n_states + 1) * (1 if dtype == "float32" else 2)  # registers that the statistic takes
+    return 80 if n <= 40 else 128 if n <= 80 else 168 if n <= 100 else None
+
+
+@functools.cache
+def span_kernel() -> Any:
+    """A kernel that finds the smallest and the largest of some numbers."""
+
+    def span(values: Any, least_and_most: Any) -> None:
+        at = cuda.grid(1)
+        if at < len(values):
+            cuda.atomic.min(least_and_most, 0, values[at])
+            cuda.atomic.max(least_and_most, 1, values[at])
+
+    return cuda.jit(span)
+
+
+def checking_kernel(emission: Any) -> Any:
+    """A kernel that finds the first value that cannot occur."""
+    d = emission.n_features
+
+    def check(X: Any, place: Any) -> None:
+        row = cuda.grid(1)
+        if row < len(X):
+            for a in range(d):
+                value = X[row, a]
+                if value == value and not (abs(value) < np.inf and emission.accepts_at(a, value)):
+                    cuda.atomic.min(place, 0, row * d + a)
+
+    return cuda.jit(check)
+
+
+# --- what the compiler has to know ----------------------------------------------------------------------------------
+
+
+@contextmanager
+def numbers_are(dtype: str) -> Iterator[None]:
+    """Let numbers in the source that is compiled meanwhile be of this precision.
+
+    In single precision the smallest and largest are those that it can hold: what is not 0 stays so.
+    """
+    if IS_SIMULATED or dtype == "float64":
+        yield
+        return
+    from numba.cuda.target import CUDATargetContext, CUDATypingContext
+
+    types = _types()
+    type_of, constant = CUDATypingContext.resolve_value_type, CUDATargetContext.get_constant_generic
+
+    def single_type_of(self: Any, value: Any) -> Any:
+        return types.float32 if type(value) is float else type_of(self, value)
+
+    def single_constant(self: Any, builder: Any, typ: Any, value: Any) -> Any:
+        if typ == types.float32 and value != 0.0 and abs(value) < np.inf:
+            value = np.copysign(min(max(abs(value), SMALLEST), LARGEST_SINGLE), value)
+        return constant(self, builder, typ, value)
+
+    setattr(CUDATypingContext, "resolve_value_type", single_type_of)
+    setattr(CUDATargetContext, "get_constant_generic", single_constant)
+    _real.append(types.float32)
+    try:
+        yield
+    finally:
+        _real.pop()
+        setattr(CUDATypingContext, "resolve_value_type", type_of)
+        setattr(CUDATargetContext, "get_constant_generic", constant)
+
+
+_real: list[Any] = []  # the type of numbers, unless it is float64
+_known_methods: set[str] = set()
+
+
+def _types() -> Any:
+    from numba.cuda import types
+
+    return types
+
+
+def introduce(thing: Compilable) -> None:
+    """Make the methods of an object, and of those that it is made of, known to the compiler."""
+    if IS_SIMULATED:
+        return
+    from numba.cuda.extending import overload, overload_method
+
+    bridge.type_of(thing, None)  # which makes its functions known
+    for function in bridge.FUNCTIONS - _known_functions:
+        _known_functions.add(function)
+        overload(function, strict=False)(_giving(function, inspect.signature(function)))
+    cls: Any = type(thing)
+    for name in set(cls.inherited("compiled_methods")) - _known_methods:
+        _known_methods.add(name)
+
+        def method(self: CompilableType, *arguments: Any, name: str = name) -> Any:
+            return getattr(bridge.CLASSES[self.name], name)
+
+        setattr(method, "__signature__", inspect.signature(getattr(cls, name)))
+        overload_method(CompilableType, name, strict=False, jit_options={"forceinline": True})(method)
+    for name in cls.inherited("constants"):
+        if isinstance(getattr(thing, name), Compilable):
+            introduce(getattr(thing, name))
+
+
+_known_functions: set[Any] = set()
+
+
+def _giving(function: Any, signature: inspect.Signature) -> Any:
+    def implementation(*arguments: Any) -> Any:
+        return function
+
+    setattr(implementation, "__signature__", signature)
+    return implementation
+
+
+def _register() -> None:
+    """Objects, views, workspaces and reciprocals, as in the bridge for the CPU."""
+    from llvmlite import ir
+    from numba.cuda import cgutils, types
+    from numba.cuda.core.imputils import lower_constant
+    from numba.cuda.cudadecl import registry as types_of
+    from numba.cuda.cudaimpl import registry as lowering
+    from numba.cuda.datamodel import models
+    from numba.cuda.extending import infer_getattr, lower_getattr_generic, register_model, typeof_impl
+    from numba.cuda.np.arrayobj import make_array, populate_array
+    from numba.cuda.typing.templates import AttributeTemplate, CallableTemplate
+
+    typeof_impl.register(Compilable)(bridge.type_of)
+    register_model(CompilableType)(models.OpaqueModel)
+
+    @infer_getattr
+    class Constants(AttributeTemplate):
+        key = CompilableType
+
+        def generic_resolve(self, typ: CompilableType, attribute: str) -> Any:
+            constants = dict(typ.constants)
+            return bridge.type_of_constant(constants[attribute]) if attribute in constants else None
+
+    @lower_getattr_generic(CompilableType)
+    def lower_attribute(context: Any, builder: Any, typ: CompilableType, value: Any, attribute: str) -> Any:
+        constant = dict(typ.constants)[attribute]
+        if isinstance(constant, CompilableType):
+            return context.get_dummy_value()
+        return context.get_constant_generic(builder, bridge.type_of_constant(constant), constant)
+
+    @lower_constant(CompilableType)
+    def lower_object(context: Any, builder: Any, typ: CompilableType, value: Any) -> Any:
+        return context.get_dummy_value()
+
+    def typed(function: Any) -> Any:
+        """Say by a function of types what the type of a call is."""
+
+        def decorate(typer: Any) -> Any:
+            template = type("Template", (CallableTemplate,), {"key": function, "generic": lambda self: typer})
+            types_of.register_global(function)(template)
+            return typer
+
+        return decorate
+
+    def array_at(context: Any, builder: Any, typ: Any, data: Any, extents: list[Any]) -> Any:
+        itemsize = context.get_constant(types.intp, context.get_abi_sizeof(context.get_data_type(typ.dtype)))
+        strides = [itemsize]
+        for extent in reversed(extents[1:]):
+            strides.insert(0, builder.mul(strides[0], extent))
+        array = make_array(typ)(context, builder)
+        populate_array(array, data=data, shape=extents, strides=strides, itemsize=itemsize, meminfo=None)
+        return array._getvalue()
+
+    @typed(workspace)
+    def workspace_type(size: Any) -> Any:
+        if isinstance(size, types.IntegerLiteral):
+            return types.Array(_real[-1] if _real else types.float64, 1, "C")
+        return None
+
+    @lowering.lower(workspace, types.IntegerLiteral)
+    def lower_workspace(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        size, typ = max(signature.args[0].literal_value, 1), signature.return_type
+        data = cgutils.alloca_once(builder, ir.ArrayType(context.get_data_type(typ.dtype), size))
+        first = builder.bitcast(data, context.get_data_type(typ.dtype).as_pointer())
+        return array_at(context, builder, typ, first, [context.get_constant(types.intp, size)])
+
+    @typed(view)
+    def view_type(vector: Any, offset: Any, shape: Any) -> Any:
+        return types.Array(vector.dtype, len(shape), "C")
+
+    @lowering.lower(view, types.Array, types.Integer, types.BaseTuple)
+    def lower_view(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        vector, offset, shape = signature.args
+        source = make_array(vector)(context, builder, arguments[0])
+        data = builder.gep(source.data, [context.cast(builder, arguments[1], offset, types.intp)])
+        extents = [
+            context.cast(builder, extent, typ, types.intp)
+            for extent, typ in zip(cgutils.unpack_tuple(builder, arguments[2]), shape, strict=True)
+        ]
+        return array_at(context, builder, signature.return_type, data, extents)
+
+    @typed(as_in)
+    def as_in_type(array: Any, x: Any) -> Any:
+        return array.dtype
+
+    @lowering.lower(as_in, types.Array, types.Float)
+    def lower_as_in(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return context.cast(builder, arguments[1], signature.args[1], signature.return_type)
+
+    @typed(reciprocal)
+    def reciprocal_type(x: Any) -> Any:
+        return x
+
+    @lowering.lower(reciprocal, types.Float)
+    def lower_reciprocal(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        """In double precision from an approximation to 20 bits, which two steps of Newton make all of them."""
+        (x,) = arguments
+        one = context.get_constant(signature.return_type, 1.0)
+        if signature.return_type == types.float32:
+            return builder.fdiv(one, x)
+
+        def call(name: str, *operands: Any) -> Any:
+            typ = ir.FunctionType(ir.DoubleType(), [ir.DoubleType()] * len(operands))
+            return builder.call(cgutils.get_or_insert_function(builder.module, typ, name), operands)
+
+        r = call("llvm.nvvm.rcp.approx.ftz.d", x)
+        minus_x = builder.fsub(ir.Constant(ir.DoubleType(), -0.0), x)
+        for _ in range(2):
+            r = call("llvm.fma.f64", r, call("llvm.fma.f64", minus_x, r, one), r)
+        return r
+
+
+if not IS_SIMULATED:
+    _register()

@@ -1,0 +1,310 @@
+"""Each stream of a fleet learns what it would learn alone; streams of a shared model learn what their pool says."""
+
+import copy
+import math
+import pickle
+import threading
+
+import models
+import numpy as np
+import pytest
+
+import hmmstream
+from hmmstream import (
+    HMM,
+    AutoRegressive,
+    Categorical,
+    Constant,
+    Fleet,
+    Gaussian,
+    Harmonic,
+    Learner,
+    OnlineHMM,
+    Polyak,
+    Power,
+    Prior,
+)
+from hmmstream.checkpoint import ModelFileError, describe, pack
+
+WORLD, START = models.paper_model(), models.paper_start()
+N = 6
+
+
+def block(n, n_streams=N, seed=0):
+    return np.hstack([WORLD.sample(n, seed + stream)[0] for stream in range(n_streams)])
+
+
+def assert_same(fleet, stream, alone, tolerance=1e-12):
+    one = fleet.extract(stream)
+    np.testing.assert_allclose(one._learner.vector, alone._learner.vector, rtol=tolerance, atol=tolerance)
+    at = list(fleet).index(stream)
+    np.testing.assert_allclose(fleet.transmat_[at], alone.transmat_, atol=tolerance)
+    for name in alone.model_.emission.value_names:
+        np.testing.assert_allclose(getattr(fleet, f"{name}_")[at], getattr(alone, f"{name}_"), atol=tolerance)
+    np.testing.assert_allclose(fleet.filtered_proba_[at], alone.filtered_proba_, atol=tolerance)
+    assert fleet.log_likelihood_[at] == pytest.approx(alone.log_likelihood_, rel=tolerance)
+    assert fleet.n_samples_seen_[at] == alone.n_samples_seen_
+
+
+# --- own models -----------------------------------------------------------------------------------------------------
+
+
+def test_each_stream_of_a_block_learns_what_it_would_learn_alone():
+    X = block(400)
+    X[37, 2] = X[40:60, 3] = np.nan
+    fleet = Fleet(init=START)
+    for piece in np.split(X, [1, 150]):
+        fleet.partial_fit(piece)
+    for stream in range(N):
+        assert_same(fleet, stream, OnlineHMM(init=START).partial_fit(X[:, stream]))
+
+
+@pytest.mark.parametrize("settings", [{"averaging": Polyak(20)}, {"prior": Prior(), "step": lambda n: (n + 1) ** -0.7}])
+def test_settings_are_those_of_a_stream(settings):
+    X = block(80, 2)
+    fleet = Fleet(init=START, update_every=3, **settings).partial_fit(X[:50]).partial_fit(X[50:])
+    for stream in range(2):
+        assert_same(fleet, stream, OnlineHMM(init=START, update_every=3, **settings).partial_fit(X[:, stream]))
+
+
+def test_features_and_a_mask_are_those_of_a_stream():
+    start = models.rough_start("gaussian-diag", "masked")
+    X = np.stack([models.make("gaussian-diag", "masked").sample(120, seed)[0] for seed in range(3)], axis=1)
+    fleet = Fleet(init=start).partial_fit(X)
+    for stream in range(3):
+        assert_same(fleet, stream, OnlineHMM(init=start).partial_fit(X[:, stream]))
+    X[4, 1, 1] = np.inf
+    with pytest.raises(ValueError, match=r"X\[4, 1, 1\] is inf.*Nothing was learned"):
+        fleet.partial_fit(X)
+
+
+@pytest.mark.parametrize("kind", ["numbers", "names"])
+def test_rows_in_order_of_arrival(kind):
+    rng = np.random.default_rng(1)
+    X, who = WORLD.sample(700, 3)[0], rng.integers(0, 40, 700)
+    ids = who * 1000 if kind == "numbers" else np.array([f"sensor {stream}" for stream in who])
+    fleet, proba = Fleet(init=START), []
+    for rows in np.split(np.arange(700), [1, 2, 300]):
+        proba.append(fleet.follow(X[rows], ids[rows]))
+    assert list(fleet) == list(dict.fromkeys(ids.tolist()))
+    for stream in (who[0], who[699]):
+        alone = OnlineHMM(init=START)
+        followed = alone.follow(X[who == stream])
+        np.testing.assert_allclose(np.concatenate(proba)[who == stream], followed, atol=1e-12)
+        assert_same(fleet, ids[who == stream][0], alone)
+
+
+def test_a_call_with_few_rows_of_many_streams():
+    fleet = Fleet(init=START).partial_fit(block(3, 500))
+    alone = OnlineHMM(init=START).partial_fit(block(3, 500)[:, 7]).partial_fit([0.3, 0.4])
+    fleet.partial_fit([0.3, 0.1, 0.4], ids=[7, 499, 7])
+    assert_same(fleet, 7, alone)
+
+
+def test_ragged_arrays_one_a_stream():
+    pieces = [WORLD.sample(n, n)[0] for n in (50, 1, 120)]
+    fleet = Fleet(init=START).partial_fit(pieces)
+    for stream, piece in enumerate(pieces):
+        assert_same(fleet, stream, OnlineHMM(init=START).partial_fit(piece))
+
+
+def test_follow_returns_a_block_of_probabilities():
+    X = block(60, 2)
+    proba = Fleet(init=START).follow(X)
+    assert proba.shape == (60, 2, 2)
+    np.testing.assert_allclose(proba[:, 1], OnlineHMM(init=START).follow(X[:, 1]), atol=1e-12)
+
+
+def test_the_number_of_threads_makes_no_difference():
+    X = block(60, 50)
+    one, three = (Fleet(init=START, n_jobs=n_jobs).partial_fit(X) for n_jobs in (1, 3))
+    np.testing.assert_array_equal(one._streams.vectors, three._streams.vectors)
+    assert threading.active_count() < 10
+
+
+def test_streams_come_and_go():
+    X = block(100)
+    fleet = Fleet(init=START).partial_fit(X)
+    hmm = fleet.extract(3)
+    hmm.partial_fit(X[:50, 3])
+    assert fleet.n_samples_seen_[3] == 100  # the fleet keeps its own
+    fleet.remove([0, 3]).add([77])
+    assert list(fleet) == [1, 2, 4, 5, 77]
+    assert 77 in fleet
+    assert 3 not in fleet
+    fleet.put(3, hmm).put(77, hmm)
+    assert list(fleet) == [1, 2, 4, 5, 77, 3]
+    assert_same(fleet, 3, hmm)
+    fleet.partial_fit([0.5], ids=[77])
+    assert_same(fleet, 77, hmm.partial_fit([0.5]))
+    with pytest.raises(KeyError, match="no stream 0"):
+        fleet.remove(0)
+    with pytest.raises(ValueError, match="already"):
+        fleet.add([3])
+    with pytest.raises(ValueError, match="another kind"):
+        fleet.put(9, OnlineHMM(init=models.rough_start("poisson")).partial_fit([1.0, 2.0]))
+
+
+def test_sequences_end_and_parameters_are_held():
+    X = block(60, 2)
+    fleet = Fleet(init=START).partial_fit(X[:30]).end_sequence([1])
+    fleet.freeze().partial_fit(X[30:])
+    alone = [OnlineHMM(init=START).partial_fit(X[:30, stream]) for stream in (0, 1)]
+    alone[1].end_sequence()
+    for stream in (0, 1):
+        assert_same(fleet, stream, alone[stream].freeze().partial_fit(X[30:, stream]))
+
+
+def test_a_fleet_finds_its_own_start():
+    worlds = [HMM([0.5, 0.5], [[0.95, 0.05], [0.1, 0.9]], Gaussian("tied", [0, 4 + a], 0.5)) for a in range(4)]
+    X = np.hstack([world.sample(3000, 5)[0] for world in worlds])
+    fleet = Fleet(2, random_state=0).partial_fit(X[:500]).partial_fit(X[500:])
+    np.testing.assert_allclose(fleet.means_[:, :, 0], [[0, 4 + a] for a in range(4)], atol=0.15)
+
+
+def test_bad_input_is_refused_and_changes_nothing():
+    X = block(30)
+    fleet = Fleet(init=START).partial_fit(X)
+    before = fleet._streams.vectors.copy()
+    bad = X.copy()
+    bad[5, 2] = np.inf
+    for rows, ids, message in [
+        (bad, None, r"X\[5, 2\] is inf"),
+        (bad[:, 2], np.arange(100, 130), r"X\[5, 0\] is inf"),
+        (X[:, :3], None, "give the ids"),
+        ([X[:, 0]], None, "of 1 streams"),
+        (X[:, 0], ["a"] * 30, "known by"),
+        (X[:, 0], None, "time, stream"),
+        (X[:, 0], np.arange(29), "for each of the 30 rows"),
+        (X[:, 0], np.full(30, 0.5), "integer or a string"),
+        (np.ones((30, 2)), np.arange(30), "shape"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            fleet.partial_fit(rows, ids)
+        assert len(fleet) == N
+        np.testing.assert_array_equal(fleet._streams.vectors, before)
+    for settings, message in [
+        ({"device": "tpu"}, "device must be"),
+        ({"dtype": "float32"}, "for device='cuda'"),
+        ({"n_jobs": 0}, "n_jobs"),
+        ({"engine": "window"}, "no windows"),
+        ({"shared": True, "device": "cuda"}, "on the CPU"),
+        ({"shared": True, "averaging": Polyak(10)}, "not Polyak"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            Fleet(init=START, **settings)
+    with pytest.raises(ValueError, match="nothing has been learned"):
+        Fleet().filtered_proba_  # noqa: B018
+    with pytest.raises(ValueError, match="looks back"):
+        Fleet(init=HMM([1.0], [[1.0]], AutoRegressive(1, [[0.5]], [0.0], [1.0])))
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_files_and_copies_continue_bit_for_bit(tmp_path, shared):
+    X = block(200)
+    fleet = Fleet(init=START, shared=shared, n_jobs=1).partial_fit(X[:70])
+    fleet.save(tmp_path / "fleet.hmm")
+    others = [hmmstream.load(tmp_path / "fleet.hmm"), copy.deepcopy(fleet), pickle.loads(pickle.dumps(fleet))]
+    fleet.partial_fit(X[70:])
+    for other in others:
+        other.partial_fit(X[70:])
+        np.testing.assert_array_equal(other._streams.vectors, fleet._streams.vectors)
+        np.testing.assert_array_equal(other.transmat_, fleet.transmat_)
+        np.testing.assert_array_equal(other.ids, fleet.ids)
+
+
+def test_streams_with_names_are_saved_and_damaged_files_refused(tmp_path):
+    fleet = Fleet(init=START).partial_fit([1.0, 2.0, 3.0], ids=["a", "b", "a"])
+    fleet.save(tmp_path / "fleet.hmm")
+    assert list(hmmstream.load(tmp_path / "fleet.hmm")) == ["a", "b"]
+    for damage in ({"ids": ["a", "a"]}, {"ids": ["a"]}):
+        document = {"version": 1, "holds": {**describe(fleet), **damage}, "notes": {}}
+        (tmp_path / "bad.hmm").write_bytes(pack(document))
+        with pytest.raises(ModelFileError):
+            hmmstream.load(tmp_path / "bad.hmm")
+
+
+# --- one model for all ----------------------------------------------------------------------------------------------
+
+
+def test_one_stream_of_a_shared_model_is_an_online_hmm():
+    X = block(300, 1)
+    for settings in ({}, {"step": Constant(0.05), "prior": Prior()}, {"update_every": 5, "n_min": 7}):
+        fleet = Fleet(init=START, shared=True, **settings).partial_fit(X[:99]).partial_fit(X[99:])
+        alone = OnlineHMM(init=START, **settings).partial_fit(X)
+        np.testing.assert_allclose(models.values(fleet.model_), models.values(alone.model_), atol=1e-12)
+        np.testing.assert_allclose(fleet.filtered_proba_[0], alone.filtered_proba_, atol=1e-12)
+        assert fleet.log_likelihood_[0] == pytest.approx(alone.log_likelihood_, rel=1e-12)
+
+
+def test_statistics_are_pooled():
+    """With held parameters and a row each at every time, the statistic of all is the mean of those of each."""
+    X = block(200) + 1e3  # far from the origin, where centres have to move
+    start = HMM(START.startprob, START.transmat, Gaussian("tied", START.emission.means + 1e3, START.emission.covars))
+    pooled = Fleet(init=start, shared=True, n_min=math.inf).partial_fit(X)._streams.template.statistic
+
+    def step(n):  # of a round: N observations with the step of the middle one
+        return 1.0 - (1.0 - Power(0.6)(n * N + (N - 1) / 2)) ** N
+
+    alone = [
+        OnlineHMM(init=start, n_min=math.inf, step=step).partial_fit(X[:, stream]).statistic_ for stream in range(N)
+    ]
+    np.testing.assert_allclose(pooled.transitions, np.mean([one.transitions for one in alone], axis=0), atol=1e-12)
+    np.testing.assert_allclose(pooled.emissions, np.mean([one.emissions for one in alone], axis=0), rtol=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore:Harmonic")
+def test_every_observation_of_ragged_streams_counts_the_same():
+    """With steps 1/n and known parameters, the statistic is the mean over all observations, whoever made them."""
+    lengths = [300, 2000, 1, 770]
+    pieces = [WORLD.sample(n, n)[0] for n in lengths]
+    fleet = Fleet(init=WORLD, shared=True, n_min=math.inf, step=Harmonic()).partial_fit(pieces)
+    found = fleet._streams.template.statistic
+    squares = np.concatenate(pieces) ** 2
+    assert found.emissions[:, 0].sum() == pytest.approx(1.0, abs=1e-9)
+    assert found.emissions[:, 2].sum() == pytest.approx(squares.mean(), rel=5e-3)
+    assert abs(found.emissions[:, 2].sum() - np.mean([(piece**2).mean() for piece in pieces])) > 0.02
+
+
+def test_many_short_streams_teach_one_model():
+    """As much as one long one does, of the same number of observations."""
+    X = block(400, 100)
+    fleet = Fleet(init=START, shared=True).partial_fit(X)
+    for ours, truth, allowed in [
+        (fleet.means_[:, 0], WORLD.emission.means[:, 0], 0.15),
+        (np.diag(fleet.transmat_), np.diag(WORLD.transmat), 0.08),
+    ]:
+        np.testing.assert_allclose(ours, truth, atol=allowed)
+
+
+def test_threads_make_no_difference_to_a_shared_model():
+    X = np.tile(block(8, 20), (1, 150))
+    one, two = (Fleet(init=START, shared=True, n_jobs=n_jobs).partial_fit(X) for n_jobs in (1, 2))
+    np.testing.assert_array_equal(one._streams.together, two._streams.together)
+    np.testing.assert_array_equal(one._streams.vectors, two._streams.vectors)
+
+
+def test_what_a_removed_stream_taught_stays():
+    X = block(100)
+    fleet = Fleet(init=START, shared=True).partial_fit(X)
+    before = models.values(fleet.model_)
+    hmm = fleet.extract(2)
+    fleet.remove([0, 1])
+    np.testing.assert_array_equal(models.values(fleet.model_), before)
+    fleet.partial_fit(X[:, :4])
+    assert len(fleet) == 4
+    np.testing.assert_allclose(models.values(hmm.model_), before, atol=1e-12)
+    hmm.partial_fit(X[:, 2])
+    assert np.isfinite(models.values(hmm.model_)).all()
+    with pytest.raises(ValueError, match="shared model"):
+        fleet.put(9, hmm)
+    with pytest.raises(ValueError, match="its own model"):
+        Fleet(init=START).partial_fit(X).model_  # noqa: B018
+
+
+def test_memory_of_a_million_streams():
+    """State vectors are all that a stream takes: less than 900 bytes with two states."""
+    fleet = Fleet(init=START).partial_fit(np.zeros((1, 1000)))
+    assert fleet._streams.room.nbytes / 1000 < 900
+    symbols = HMM([0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]], Categorical(probs=[[0.9, 0.1], [0.2, 0.8]]))
+    assert Learner(symbols).vector.nbytes < 900
