@@ -282,8 +282,9 @@ def summary(found: dict[str, Any]) -> str:
     if slopes:
         online, few = (slopes[f"on line, hmmstream{kind}{WINDOW}"] for kind in ("", ", `update_every=m`"))
         parts.append(
-            f"From {MANY_STATES} to 128 states the time of an observation grows as m^{online:.1f} on line and m^{few:.1f} "
-            f"with `update_every=m`, and from {FROM_STATES} to 128 as m^{slopes['batch, hmmstream']:.1f} for batch EM."
+            f"From {MANY_STATES} to 128 states the time of an observation grows as m^{online:.1f} on line and "
+            f"m^{few:.1f} with `update_every=m`, and from {FROM_STATES} to 128 as "
+            f"m^{slopes['batch, hmmstream']:.1f} for batch EM."
         )
     parts.append(
         f"One observation of a `Fleet` of {most.streams:,} streams takes {block} the time of one of a single stream "
