@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test paper bench format clean
+.PHONY: demo test paper bench bench-docs format clean
 
 # Shows a command, and runs it
 shown = @echo; echo '$$ $(1)'; PATH="$(abspath $(BIN)):$$PATH" sh -c '$(1)'
@@ -27,6 +27,10 @@ paper: .venv/paper
 
 bench: .venv/bench
 	$(BIN)/python -m benchmarks
+
+# The same, into the documentation and the README
+bench-docs: .venv/bench
+	$(BIN)/python -m benchmarks --docs docs/benchmarks --readme README.md
 
 format: .venv/test
 	$(BIN)/ruff check --fix .
@@ -54,4 +58,4 @@ format: .venv/test
 	@touch $@
 
 clean:
-	rm -rf .venv demo paper/results .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv demo paper/results benchmarks/results .mypy_cache .ruff_cache .pytest_cache

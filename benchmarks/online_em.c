@@ -13,9 +13,10 @@ typedef struct {
     double log_likelihood;
 } State;
 
-void online_em(State *state, const double *y, long n, long n_min) {
+/* Learns from y[0] to y[n - 1], after so many observations that it has seen. */
+void online_em(State *state, const double *y, long n, long seen, long n_min) {
     State s = *state;
-    for (long t = 1; t < n; t++) {
+    for (long t = 0; t < n; t++) {
         double r[M][M], g[M], predicted[M], norm = 0.0, top;
         for (int k = 0; k < M; k++) {
             double total = 0.0;
@@ -31,7 +32,7 @@ void online_em(State *state, const double *y, long n, long n_min) {
         for (int k = 0; k < M; k++) s.phi[k] /= norm;
         s.log_likelihood += top + log(norm) - 0.5 * log(6.283185307179586 * s.upsilon);
 
-        double step = pow((double)t, -0.6), keep = 1.0 - step, power[3] = {1.0, y[t], y[t] * y[t]};
+        double step = pow((double)(seen + t), -0.6), keep = 1.0 - step, power[3] = {1.0, y[t], y[t] * y[t]};
         for (int i = 0; i < M; i++)
             for (int j = 0; j < M; j++) {
                 double row[M] = {0};
@@ -49,7 +50,7 @@ void online_em(State *state, const double *y, long n, long n_min) {
                 s.rho_g[d][i][i] += step * power[d];
             }
 
-        if (t > n_min) {
+        if (seen + t > n_min) {
             double weight = 0.0, spread = 0.0;
             for (int i = 0; i < M; i++) {
                 double sq[M], row_sum = 0.0, sg[3];

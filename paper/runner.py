@@ -29,7 +29,7 @@ HERE = Path(__file__).parent
 MEASURING = [  # where numbers come from
     Path(hmmstream.__file__).parent,
     *(HERE / name for name in ("model.py", "algorithms.py", "experiments", "octave")),
-    HERE.parent / "benchmarks" / "speed.py",
+    *(HERE.parent / "benchmarks" / name for name in ("speed.py", "turns.py")),
 ]
 
 

@@ -227,4 +227,5 @@ def test_engines_are_named():
     with pytest.raises(ValueError, match="engine must be one of"):
         Learner(models.paper_model(), engine="steam")
     assert Learner(levels(15), step=Power(0.6)).window is None
+    assert Learner(levels(8), update_every=8).window is not None
     assert Learner(levels(16)).window is not None

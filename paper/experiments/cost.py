@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.speed import best_times, start_for, stream_for
+from benchmarks.speed import start_for, stream_for
+from benchmarks.turns import best_times
 from hmmstream import HMM, Learner, Power, Tied
 from hmmstream.em import EM
 from hmmstream.record import Record

@@ -328,13 +328,16 @@ class Builder:
             raise ValueError("its start is not a model")
         settings = {name: self.build(described[name]) for name in LEARNER_SETTINGS}
         m, emission = start.n_components, start.emission
+        is_windowed = has_window(settings["engine"], m, settings["update_every"])
+        if is_windowed and described.get("window") is None:  # a file from when fewer learners had one
+            settings["engine"], is_windowed = "dense", False
         shape = Shape(
             m,
             start.transition.cells(m).n_groups,
             emission.width,
             emission.n_statistics,
             has_prior=settings["prior"] is not None,
-            has_window=has_window(settings["engine"], m),
+            has_window=is_windowed,
         )
         if sum(part.size for part in parts.values()) != shape.size:  # before memory is asked for
             raise ValueError("its state is not that of its model")

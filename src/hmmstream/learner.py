@@ -49,6 +49,7 @@ from hmmstream.schedule import Power, Schedule, Step, check_step, evaluate, is_b
 NEVER = np.iinfo(np.int64).max
 ENGINES = ("auto", "dense", "window")
 MANY_STATES = 16  # from here on a window is the faster engine
+SEVERAL_STATES = 8  # and from here on, if there are as many observations between two M-steps
 PATIENCE = 1.0  # transitions that a window may go back through for each number of the dense statistic
 FIRST_ROOM = 32  # entries of a window to begin with
 FIRST_MATRICES = 2  # transition matrices that they came by
@@ -143,14 +144,15 @@ class Learner:
         """What follows from the settings, for the compiled loop."""
         m, emission = self.start.n_components, self.start.emission
         self._cells = self.start.transition.cells(m)
-        self._runs = self._cells.runs if has_window(self.engine, m) else None  # the dense loop has no use for it
+        is_windowed = has_window(self.engine, m, self.update_every)
+        self._runs = self._cells.runs if is_windowed else None  # the dense loop has no use for it
         self._shape = Shape(
             m,
             self._cells.n_groups,
             emission.width,
             emission.n_statistics,
             has_prior=self.prior is not None,
-            has_window=has_window(self.engine, m),
+            has_window=is_windowed,
             is_full=self._cells.is_full,
         )
         self._buffer = np.empty((1, emission.n_features))
@@ -171,7 +173,7 @@ class Learner:
         self.frozen = False
         self.vector = np.zeros(self._shape.size)
         self.window: Window | None = None
-        if has_window(self.engine, self.start.n_components):
+        if has_window(self.engine, self.start.n_components, self.update_every):
             self.window = window.make(self._shape, self._runs, FIRST_ROOM, FIRST_MATRICES)
         self.latest = np.full(self.start.emission.n_lags, np.nan)  # values that the next row depends on
         state = self.state
@@ -575,9 +577,10 @@ class Learner:
         return f"<Learner of {self.start.n_components} states after {self.n_samples_seen:,} observations>"
 
 
-def has_window(engine: str, n_states: int) -> bool:
-    """Whether a learner begins with a window."""
-    return engine == "window" or (engine == "auto" and n_states >= MANY_STATES)
+def has_window(engine: str, n_states: int, update_every: int) -> bool:
+    """Whether a learner begins with a window: the faster engine with many states, or with some and few M-steps."""
+    is_faster = n_states >= MANY_STATES or SEVERAL_STATES <= n_states <= update_every
+    return engine == "window" or (engine == "auto" and is_faster)
 
 
 def log_likelihood(vector: FloatArray) -> float:
