@@ -40,7 +40,7 @@ def test_the_model_of_the_paper_is_found_without_a_word():
         assert (hmm.covars_ < 0.75).all()
 
 
-@pytest.mark.parametrize("family", [*models.CROSSED, "gaussian-mixture", "linear-regression", "mixed", "von-mises"])
+@pytest.mark.parametrize("family", [*models.CROSSED, "gaussian-mixture", "linear-regression"])
 def test_families_of_every_kind_start_themselves(family):
     """Loss within 0.02 of that of the truth; a model of one state is off by 0.1 to 2. In batch, all families do it."""
     world = models.make(family)
@@ -69,7 +69,7 @@ def test_one_by_one_is_the_same_and_nothing_comes_from_the_future(X, short_buffe
         assert one_by_one.n_samples_seen_ == row + 1
 
 
-@pytest.mark.parametrize("emission", [Gaussian("full"), Gaussian("tied"), Gaussian("diag")], ids=repr)
+@pytest.mark.parametrize("emission", [Gaussian("full")], ids=repr)
 def test_neither_scale_nor_offset_of_the_data_matters(emission):
     X = models.make("gaussian-full").sample(1500, 5)[0]
     hmm = OnlineHMM(3, emission, random_state=0).partial_fit(X)

@@ -109,8 +109,8 @@ def test_groups_that_appear_several_times_in_a_row_share_their_probability():
     learner = Learner(models.rough_start("gaussian-paper", "tied"))
     learner.learn(models.make("gaussian-paper", "tied").sample(20_000, 2)[0])
     transmat = learner.last_model.transmat
-    assert np.ptp(np.diag(transmat)) == 0.0
-    assert np.ptp(transmat[~np.eye(3, dtype=bool)]) == 0.0
+    assert np.ptp(np.diag(transmat)) < 1e-15  # each row is normalised by itself
+    assert np.ptp(transmat[~np.eye(3, dtype=bool)]) < 1e-15
 
 
 @pytest.mark.parametrize(

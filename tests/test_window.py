@@ -22,7 +22,6 @@ SEVERAL = [
     ("gaussian-paper", "full"),
     ("gaussian-paper", "masked"),
     ("categorical", "tied"),
-    ("negative-binomial", "full"),
 ]
 
 

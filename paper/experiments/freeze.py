@@ -50,8 +50,9 @@ def auxiliary(learner: Learner) -> FloatArray:
     """ρ_n as the paper has it: for each x, the four transitions, and for both states 1, Y and Y²."""
     state, emission = learner.state, learner.start.emission
     m = len(state.phi)
-    sums = [emission.uncentred(state.theta, row[m * m :].reshape(m, -1)).ravel() for row in state.rho]
-    return np.concatenate([state.rho[:, : m * m], sums], axis=1)
+    rho = state.tau / state.phi[:, np.newaxis]
+    sums = [emission.uncentred(state.theta, row[m * m :].reshape(m, -1)).ravel() for row in rho]
+    return np.concatenate([rho[:, : m * m], sums], axis=1)
 
 
 def expected_statistic() -> FloatArray:

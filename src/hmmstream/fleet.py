@@ -67,6 +67,7 @@ class Fleet:
 
     Examples
     --------
+    >>> import numpy as np
     >>> from hmmstream import Fleet, HMM, Gaussian
     >>> guess = HMM([0.5, 0.5], [[0.7, 0.3], [0.5, 0.5]], Gaussian("tied", means=[-0.5, 1.5], covars=2))
     >>> worlds = [HMM([0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]], Gaussian("tied", [0, 2 + a], 0.5)) for a in range(3)]
