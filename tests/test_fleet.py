@@ -155,6 +155,61 @@ def test_sequences_end_and_parameters_are_held():
         assert_same(fleet, stream, alone[stream].freeze().partial_fit(X[30:, stream]))
 
 
+def test_names_are_integers_or_strings_everywhere():
+    fleet = Fleet(init=START).partial_fit([0.1, 0.2], ids=np.array([5, 2**31 - 1], dtype=np.int32))
+    assert fleet.ids.dtype == np.int64
+    assert 0.5 not in fleet
+    assert "a" not in fleet
+    for call in (fleet.extract, fleet.remove, fleet.end_sequence, fleet.add):
+        with pytest.raises(ValueError, match="integer or a string"):
+            call(0.5)
+    with pytest.raises(ValueError, match="integer or a string"):
+        fleet.remove([True, False])
+    assert len(fleet.add([]).remove([])) == 2
+    assert list(fleet.partial_fit([0.1], ids=np.array([7], dtype=np.uint64))) == [5, 2**31 - 1, 7]
+    named = Fleet(init=START).partial_fit([0.1, 0.2], ids=np.array(["pump", "valve 2"], dtype=object))
+    assert list(named.partial_fit([0.1], ids=["pump"])) == ["pump", "valve 2"]
+
+
+def test_no_rows_are_nothing_to_learn():
+    fleet = Fleet(init=START).partial_fit(np.empty((0, 3)))
+    assert len(fleet) == 3
+    assert fleet.follow(np.empty((0, 3))).shape == (0, 3, 2)
+    assert fleet.follow([], ids=[]).shape == (0, 2)
+    assert fleet.partial_fit(np.zeros((1, 3))).n_samples_seen_.tolist() == [1, 1, 1]
+
+
+def test_a_step_function_that_fails_leaves_nothing_behind():
+    for shared in (False, True):
+        fleet = Fleet(init=START, shared=shared, step=lambda n: n**-0.6 if n < 7 else 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            fleet.partial_fit(np.zeros(9), ids=[99] * 9)
+        assert len(fleet) == fleet._streams.n == 0
+        with pytest.raises(ValueError, match="step size"):
+            Fleet(init=START, shared=shared, step=lambda n: math.nan).partial_fit(np.zeros((9, 2)))
+
+
+def test_values_of_families_whose_parameters_are_made_of_others():
+    X = np.stack([models.make("gaussian-mixture").sample(40, seed)[0] for seed in range(2)], axis=1)
+    fleet = Fleet(init=models.rough_start("gaussian-mixture"), n_jobs=1).partial_fit(X)
+    for name in fleet.extract(1).model_.emission.value_names:
+        np.testing.assert_array_equal(getattr(fleet, f"{name}_")[1], getattr(fleet.extract(1), f"{name}_"))
+
+
+def test_the_start_of_a_chain_comes_along():
+    other = HMM([0.99, 0.01], START.transmat, START.emission)
+    fleet = Fleet(init=START).put("a", OnlineHMM(init=other).partial_fit(np.zeros(50)))
+    np.testing.assert_array_equal(fleet.extract("a").startprob_, [0.99, 0.01])
+    np.testing.assert_array_equal(fleet.startprob_, [[0.99, 0.01]])
+
+
+def test_outliers_leave_a_shared_model_finite():
+    X = block(100, 4)
+    fleet = Fleet(init=START, shared=True).partial_fit(X).partial_fit(np.full((1, 4), 1e200)).partial_fit(X)
+    assert np.isfinite(fleet._streams.together[10:]).all()
+    assert np.isfinite(fleet._streams.vectors).all()
+
+
 def test_a_fleet_finds_its_own_start():
     worlds = [HMM([0.5, 0.5], [[0.95, 0.05], [0.1, 0.9]], Gaussian("tied", [0, 4 + a], 0.5)) for a in range(4)]
     X = np.hstack([world.sample(3000, 5)[0] for world in worlds])
@@ -173,10 +228,14 @@ def test_bad_input_is_refused_and_changes_nothing():
         (bad[:, 2], np.arange(100, 130), r"X\[5, 0\] is inf"),
         (X[:, :3], None, "give the ids"),
         ([X[:, 0]], None, "of 1 streams"),
-        (X[:, 0], ["a"] * 30, "known by"),
+        (X[:, 0], ["a"] * 30, "known by integers"),
         (X[:, 0], None, "time, stream"),
-        (X[:, 0], np.arange(29), "for each of the 30 rows"),
+        (X[:, 0], np.arange(29), "of each of the 30 rows"),
         (X[:, 0], np.full(30, 0.5), "integer or a string"),
+        (X[:, 0], np.full(30, 2**63, dtype=np.uint64), "integer or a string"),
+        ([X[:, 0], X[:, :2]], None, "same number of columns"),
+        (np.full((3, N), "x"), None, "numbers"),
+        (np.ones((3, N, 0)), None, "0 feature"),
         (np.ones((30, 2)), np.arange(30), "shape"),
     ]:
         with pytest.raises(ValueError, match=message):
@@ -195,6 +254,9 @@ def test_bad_input_is_refused_and_changes_nothing():
             Fleet(init=START, **settings)
     with pytest.raises(ValueError, match="nothing has been learned"):
         Fleet().filtered_proba_  # noqa: B018
+    assert not hasattr(Fleet(), "means_")
+    with pytest.raises(ValueError, match="too few to find a start"):
+        Fleet().partial_fit(np.zeros((2, 3)))
     with pytest.raises(ValueError, match="looks back"):
         Fleet(init=HMM([1.0], [[1.0]], AutoRegressive(1, [[0.5]], [0.0], [1.0])))
 
@@ -217,6 +279,9 @@ def test_streams_with_names_are_saved_and_damaged_files_refused(tmp_path):
     fleet = Fleet(init=START).partial_fit([1.0, 2.0, 3.0], ids=["a", "b", "a"])
     fleet.save(tmp_path / "fleet.hmm")
     assert list(hmmstream.load(tmp_path / "fleet.hmm")) == ["a", "b"]
+    fleet.remove(["a", "b"]).save(tmp_path / "empty.hmm")
+    assert list(hmmstream.load(tmp_path / "empty.hmm").partial_fit([1.0], ids=["c"])) == ["c"]
+    fleet.partial_fit([1.0, 2.0], ids=["a", "b"])
     for damage in ({"ids": ["a", "a"]}, {"ids": ["a"]}):
         document = {"version": 1, "holds": {**describe(fleet), **damage}, "notes": {}}
         (tmp_path / "bad.hmm").write_bytes(pack(document))
@@ -244,7 +309,7 @@ def test_statistics_are_pooled():
     pooled = Fleet(init=start, shared=True, n_min=math.inf).partial_fit(X)._streams.template.statistic
 
     def step(n):  # of a round: N observations with the step of the middle one
-        return 1.0 - (1.0 - Power(0.6)(n * N + (N - 1) / 2)) ** N
+        return 1.0 - (1.0 - Power(0.6)(n * N + (N - 1) // 2)) ** N
 
     alone = [
         OnlineHMM(init=start, n_min=math.inf, step=step).partial_fit(X[:, stream]).statistic_ for stream in range(N)

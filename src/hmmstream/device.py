@@ -123,13 +123,17 @@ class DeviceStreams(Streams):
     # --- what has been learned --------------------------------------------------------------------------------------
 
     def on_host(self) -> SeparateStreams:
-        """A copy of these streams on the host."""
-        streams = SeparateStreams(self.template, 1)
-        streams.room, streams.n = np.ascontiguousarray(self._vectors().T), len(self)
+        """A copy of these streams on the host, to look at."""
+        streams = self._as_they_are()
         if self.dtype == "float32":  # whose probabilities sum to 1 only to so many digits
             for at in (self.at.phi, self.at.transmat, self.at.mean_transmat):
                 probabilities = streams.room[:, at]
                 streams.room[:, at] /= np.maximum(probabilities.sum(axis=-1, keepdims=True), np.finfo(np.float32).tiny)
+        return streams
+
+    def _as_they_are(self) -> SeparateStreams:
+        streams = SeparateStreams(self.template, 1)
+        streams.room, streams.n = np.ascontiguousarray(self._vectors().T), len(self)
         return streams
 
     def columns(self, at: IntArray) -> FloatArray:
@@ -142,7 +146,14 @@ class DeviceStreams(Streams):
         return self.on_host().values()
 
     def document(self) -> dict[str, Any]:
-        return self.on_host().document()
+        return self._as_they_are().document()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"template": self.template, "dtype": self.dtype, "vectors": self._vectors()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        DeviceStreams.__init__(self, state["template"], state["dtype"])
+        self._set(state["vectors"])
 
     def restore(self, document: dict[str, Any], n: int) -> None:
         streams = SeparateStreams(self.template, 1)

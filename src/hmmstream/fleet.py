@@ -28,6 +28,7 @@ from hmmstream.streams import NO_ORDER, Rows, SeparateStreams, SharedStreams, St
 
 DEVICES = ("cpu", "cuda")
 DTYPES = ("float64", "float32")
+ROWS_A_STATE = 10  # that the first call must hold, to find a start in
 FEW = 16  # streams for each row: with more, it is faster to sort the rows than to go through all streams
 
 
@@ -73,8 +74,8 @@ class Fleet:
     >>> worlds = [HMM([0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]], Gaussian("tied", [0, 2 + a], 0.5)) for a in range(3)]
     >>> block = np.hstack([world.sample(20_000, random_state=1)[0] for world in worlds])  # time x stream
     >>> fleet = Fleet(init=guess).partial_fit(block)
-    >>> fleet.means_[:, :, 0].round().tolist()
-    [[0.0, 2.0], [0.0, 3.0], [0.0, 4.0]]
+    >>> fleet.means_[:, 1, 0].round().tolist()
+    [2.0, 3.0, 4.0]
     >>> fleet.partial_fit([0.3, 2.8, 2.9], ids=[0, 1, 1]).n_samples_seen_.tolist()
     [20001, 20002, 20000]
     """
@@ -134,7 +135,7 @@ class Fleet:
 
     def end_sequence(self, ids: ArrayLike | None = None) -> Self:
         """Say that the next row of these streams, or of all, starts a new, independent sequence."""
-        at = np.arange(len(self)) if ids is None else self._places(np.atleast_1d(np.asarray(ids)))
+        at = np.arange(len(self)) if ids is None else self._places_of(ids)
         self._known().set_clock(at, IN_SEQUENCE, 0.0)
         return self
 
@@ -151,23 +152,23 @@ class Fleet:
     def _learn(self, X: Any, ids: ArrayLike | None, *, follows: bool) -> FloatArray:
         if self.device == "cuda" and ids is None and hasattr(X, "__cuda_array_interface__"):
             return self._learn_on_device(X, follows)
-        before, n_before = self.ids, len(self)
-        data, shape = self._rows(X, ids)
+        data, shape, all_ids = self._rows(X, ids)
+        streams = self._streams
+        if streams is None:
+            streams = self._begin(self._find_start(data, shape))
+        emission = streams.template.start.emission
+        data = data._replace(X=observations(data.X, emission.n_columns))
+        self._check(data, shape, emission)
+        filtered = np.empty((len(data.X) if follows else 0, emission.n_components))
+        n_before = len(self)
         try:
-            streams = self._streams
-            if streams is None:
-                streams = self._begin(self._find_start(data, shape))
-            emission = streams.template.start.emission
-            data = data._replace(X=observations(data.X, emission.n_columns))
-            self._check(data, shape, emission)
-        except BaseException:
-            self.ids = before
+            streams.add(len(all_ids) - n_before)
+            streams.learn(data, filtered)
+        except BaseException:  # a step function that fails, or no memory: nothing was learned yet
+            streams.keep(np.arange(n_before))
             raise
-        self._streams = streams
-        streams.add(len(self.ids) - n_before)
-        filtered = np.empty((len(data.X) if follows else 0, streams.template.start.n_components))
-        streams.learn(data, filtered)
-        return filtered.reshape(*shape, -1) if follows else filtered
+        self._streams, self.ids = streams, all_ids
+        return filtered.reshape(*shape, emission.n_components) if follows else filtered
 
     def _check(self, data: Rows, shape: tuple[int, ...], emission: Emission) -> None:
         """Refuse rows in which something cannot occur, and say where."""
@@ -183,7 +184,9 @@ class Fleet:
         """A block that is on the device already."""
         if follows:
             raise ValueError("follow needs its rows on the host: pass a NumPy array")
-        streams: Any = self._known()
+        if self._streams is None:
+            raise ValueError("no start can be found from rows on the device: give init, or a first block on the host")
+        streams: Any = self._streams
         streams.learn_block(X)
         if len(self) == 0:
             self.ids = np.arange(len(streams))
@@ -191,55 +194,73 @@ class Fleet:
 
     # --- what was given -----------------------------------------------------------------------------------------
 
-    def _rows(self, X: Any, ids: ArrayLike | None) -> tuple[Rows, tuple[int, ...]]:
-        """What was given, and its shape less features. New ids are in ``self.ids`` then."""
+    def _rows(self, X: Any, ids: ArrayLike | None) -> tuple[Rows, tuple[int, ...], Any]:
+        """What was given, its shape less features, and the ids of all streams, new ones included."""
         if ids is not None:
-            data, names = matrix(X), np.asarray(ids)
-            if names.shape != (len(data),) or names.dtype.kind not in "iuU":
-                raise ValueError(
-                    f"ids must be an integer or a string for each of the {len(data)} rows of X, got "
-                    f"{names.dtype} of shape {names.shape}"
-                )
-            places = self._places(names, new=True)
-            return by_streams(data, places, len(self)), (len(data),)
-        if isinstance(X, list | tuple) and len(X) and all(isinstance(x, np.ndarray) for x in X):
+            data, names = matrix(X), self._names(ids)
+            if len(names) != len(data):
+                raise ValueError(f"ids must name the stream of each of the {len(data)} rows of X, got {len(names)}")
+            places, all_ids = self._places(names)
+            return by_streams(data, places, len(all_ids)), (len(data),), all_ids
+        if isinstance(X, list | tuple) and len(X) and all(isinstance(x, np.ndarray) or is_series(x) for x in X):
             pieces = [matrix(x) for x in X]
-            self._match(len(pieces))
+            if len({piece.shape[1] for piece in pieces}) > 1:
+                raise ValueError("the arrays of X must have the same number of columns, one a feature")
             data = np.concatenate(pieces)
             places = np.repeat(np.arange(len(pieces)), [len(piece) for piece in pieces])
-            return by_streams(data, places, len(self)), (len(data),)
-        block = np.asarray(np.ma.filled(X, np.nan) if np.ma.isMaskedArray(X) else X)
-        if block.ndim not in (2, 3):
+            return by_streams(data, places, len(pieces)), (len(data),), self._columns(len(pieces))
+        is_cube = np.ndim(X) == 3
+        block = np.ma.asarray(X, dtype=np.float64).filled(np.nan) if is_cube else matrix(X) if np.ndim(X) == 2 else None
+        if block is None:
             raise ValueError(
-                f"X must be a block of shape (time, stream) or (time, stream, feature), got {block.shape}; for rows of "
+                f"X must be a block of shape (time, stream) or (time, stream, feature), got {np.shape(X)}; for rows of "
                 "streams in order of arrival, give their ids"
             )
         n_times, n_streams = block.shape[:2]
-        self._match(n_streams)
-        data = matrix(block.reshape(n_times * n_streams, -1))
+        data = matrix(block.reshape(n_times * n_streams, block.shape[2] if is_cube else 1))
         offsets = np.arange(n_streams + 1) * n_times
-        return Rows(data, np.arange(n_streams), offsets, NO_ORDER), (n_times, n_streams)
+        return Rows(data, np.arange(n_streams), offsets, NO_ORDER), (n_times, n_streams), self._columns(n_streams)
 
-    def _match(self, n: int) -> None:
-        """Check that there are so many streams, or begin with as many."""
-        if len(self) == 0:
-            self.ids = np.arange(n)
-        if n != len(self):
+    def _columns(self, n: int) -> Any:
+        """The ids of the streams of a block: those that are there, or if there are none, numbers."""
+        if len(self) not in (0, n):
             raise ValueError(f"X is of {n} streams, but there are {len(self)}: give the ids of its rows")
+        return self.ids if len(self) else np.arange(n)
 
-    def _places(self, ids: Any, *, new: bool = False) -> IntArray:
-        """The place of each stream. Those that are ``new`` come last, in the order in which they are named first."""
-        if len(self) and (self.ids.dtype.kind == "U") != (ids.dtype.kind == "U"):
-            raise ValueError(f"streams are known by {self.ids.dtype.type.__name__}, not by {ids.dtype.type.__name__}")
-        places = self._find(ids)
-        unknown = ids[places < 0]
-        if len(unknown) and not new:
-            raise KeyError(f"there is no stream {unknown[0].item()!r}")
-        if len(unknown):
-            names, first = np.unique(unknown, return_index=True)
-            added = names[np.argsort(first)]
-            self.ids = np.concatenate([self.ids, added]) if len(self) else added
-            places = self._find(ids)
+    def _names(self, ids: Any) -> Any:
+        """Names of streams as an array of integers or of strings, of the same kind as those that are there."""
+        names = np.asarray(ids)
+        if names.dtype == object and names.size and all(isinstance(name, str) for name in names.ravel()):
+            names = names.astype(np.str_)
+        if names.size == 0:
+            return self.ids[:0]
+        is_whole = names.dtype.kind == "i" or (names.dtype.kind == "u" and names.max() <= np.iinfo(np.int64).max)
+        if names.ndim != 1 or not (is_whole or names.dtype.kind == "U"):
+            raise ValueError(f"a stream is known by an integer or a string, got {names.dtype} of shape {names.shape}")
+        if len(self) and (self.ids.dtype.kind == "U") != (names.dtype.kind == "U"):
+            kinds = [("integers", "strings")[kind == "U"] for kind in (self.ids.dtype.kind, names.dtype.kind)]
+            raise ValueError(f"the streams here are known by {kinds[0]}, not by {kinds[1]}")
+        return names if names.dtype.kind == "U" else names.astype(np.int64)
+
+    def _places(self, names: Any) -> tuple[IntArray, Any]:
+        """The place of each stream, and all ids: new ones come last, in the order in which they are named first."""
+        places = self._find(names)
+        unknown = np.flatnonzero(places < 0)
+        if not len(unknown):
+            return places, self.ids
+        added, first, back = np.unique(names[unknown], return_index=True, return_inverse=True)
+        order = np.argsort(first)
+        rank = np.empty(len(order), dtype=np.int64)
+        rank[order] = np.arange(len(order))
+        places[unknown] = len(self) + rank[back]
+        return places, np.concatenate([self.ids, added[order]]) if len(self) else added[order]
+
+    def _places_of(self, ids: Any) -> IntArray:
+        """The places of streams that are there."""
+        names = self._names(np.atleast_1d(np.asarray(ids)))
+        places = self._find(names)
+        if (places < 0).any():
+            raise KeyError(f"there is no stream {names[places < 0][0].item()!r}")
         return places
 
     def _find(self, ids: Any) -> IntArray:
@@ -262,6 +283,12 @@ class Fleet:
         family = specification(made.emission, data.X)
         sized = family if family.has_values else family.sized(made.n_components, data.X.shape[1])
         self._check(data._replace(X=observations(data.X, sized.n_columns)), shape, sized)
+        n_seen = int((~np.isnan(data.X)).any(axis=1).sum())
+        if n_seen < ROWS_A_STATE * made.n_components:
+            raise ValueError(
+                f"the first call holds {n_seen} observations, too few to find a start for all streams: let it hold at "
+                f"least {ROWS_A_STATE * made.n_components}, or give init"
+            )
         order = data.order if len(data.order) else np.arange(len(data.X)).reshape(shape).T.ravel()
         is_start = np.zeros(len(data.X), dtype=np.bool_)
         is_start[data.offsets[:-1][np.diff(data.offsets) > 0]] = True
@@ -303,24 +330,27 @@ class Fleet:
         return len(self.ids)
 
     def __contains__(self, stream: Any) -> bool:
-        return bool(len(self) and self._find(np.asarray([stream]))[0] >= 0)
+        try:
+            return bool(self._find(self._names([stream]))[0] >= 0)
+        except ValueError:
+            return False
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.ids.tolist())
 
     def add(self, ids: ArrayLike) -> Self:
         """Add streams that have seen nothing yet."""
-        names, before = np.atleast_1d(np.asarray(ids)), self.ids
-        streams = self._known()
-        if any(stream in self for stream in names) or len(np.unique(names)) < len(names):
-            raise ValueError("there is a stream of this name already")
-        self._places(names, new=True)
-        streams.add(len(self.ids) - len(before))
+        streams, names = self._known(), self._names(np.atleast_1d(np.asarray(ids)))
+        _, all_ids = self._places(names)
+        if len(all_ids) < len(self) + len(names):
+            raise ValueError("there is a stream of this name already, or one is named twice")
+        streams.add(len(names))
+        self.ids = all_ids
         return self
 
     def remove(self, ids: ArrayLike) -> Self:
         """Forget streams. With ``shared``, what was learned from them stays in the model."""
-        places = self._places(np.atleast_1d(np.asarray(ids)))
+        places = self._places_of(ids)
         stays = np.ones(len(self), dtype=np.bool_)
         stays[places] = False
         self._known().keep(np.flatnonzero(stays))
@@ -329,25 +359,24 @@ class Fleet:
 
     def extract(self, stream: Any) -> OnlineHMM:
         """A stream as an OnlineHMM of its own, which goes on where the stream stands. The fleet keeps its own."""
-        (place,) = self._places(np.asarray([stream]))
+        (place,) = self._places_of([stream])
         return online_hmm(self.prototype, self._known().learner(int(place)))
 
     def put(self, stream: Any, hmm: OnlineHMM) -> Self:
         """Let an OnlineHMM of the same kind become a stream, in the place of the one of this name if there is one."""
         streams = self._known()
-        learner = copy(hmm._fitted())
-        learner.vector = learner.vector.copy()
-        if learner.window is not None:
-            learner._turn_dense()
-        mine, its = streams.template, learner
         if self.shared:
             raise ValueError("the streams of a shared model have no models of their own: add the stream, without one")
+        its, mine = copy(hmm._fitted()), streams.template
+        its.vector = its.vector.copy()
+        if its.window is not None:
+            its._turn_dense()
         is_alike = its.start.transition == mine.start.transition and (its.prior is None) == (mine.prior is None)
         if not is_alike or specialized(its) != specialized(mine):
             raise ValueError(f"this fleet is of {mine.start.emission!r}, and {hmm!r} is of another kind")
         if stream not in self:
             self.add([stream])
-        (place,) = self._places(np.asarray([stream]))
+        (place,) = self._places_of([stream])
         streams.replace(int(place), its.vector)
         return self
 
@@ -375,13 +404,15 @@ class Fleet:
 
     @property
     def startprob_(self) -> FloatArray:
-        return self._known().template.start.startprob
+        streams = self._known()
+        return streams.template.start.startprob if self.shared else streams.columns(streams.at.startprob)
 
     def __getattr__(self, name: str) -> Any:
-        if name.endswith("_") and not name.startswith("_"):
-            streams = self._known()
-            if name == "transmat_" or name[:-1] in streams.template.start.emission.value_names:
-                return streams.values()[name[:-1]]
+        streams = self.__dict__.get("_streams")
+        if streams is None:
+            raise AttributeError(f"a {type(self).__name__} that has learned nothing has no {name!r}")
+        if name == "transmat_" or (name.endswith("_") and name[:-1] in streams.template.start.emission.value_names):
+            return streams.values()[name[:-1]]
         raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
 
     # --- files ------------------------------------------------------------------------------------------------------
@@ -401,12 +432,20 @@ class Fleet:
         made, held, ids = document.pop("prototype"), document.pop("streams"), document.pop("ids")
         if not isinstance(made, OnlineHMM):
             raise ValueError("its prototype is not a model")
-        fleet = cls(**document, **made.get_params(deep=False))
-        fleet.ids = np.asarray(ids)
+        settings = made.get_params(deep=False)
+        try:
+            fleet = cls(**document, **settings)
+        except (ImportError, RuntimeError):  # no GPU here: the streams go on without
+            fleet = cls(**{**document, "device": "cpu", "dtype": "float64"}, **settings)
+        fleet.ids = np.array(ids, dtype=np.str_) if isinstance(ids, list) else np.asarray(ids)
         if fleet.ids.ndim != 1 or fleet.ids.dtype.kind not in "iU" or len(np.unique(fleet.ids)) < len(fleet):
             raise ValueError("its streams have no names of their own")
         if held is not None:
-            fleet._streams = fleet._begin(held["template"].start)
+            try:
+                fleet._streams = fleet._begin(held["template"].start)
+            except (ImportError, RuntimeError):
+                fleet.device, fleet.dtype = "cpu", "float64"
+                fleet._streams = fleet._begin(held["template"].start)
             fleet._streams.restore(held, len(fleet))
         return fleet
 
@@ -422,6 +461,11 @@ class Index:
     names: Any  # sorted
     order: IntArray
     is_numbered: bool  # whether streams are known by the numbers of their places
+
+
+def is_series(x: Any) -> bool:
+    """Whether this is one column of a table."""
+    return hasattr(x, "to_numpy") and np.ndim(x) == 1
 
 
 def by_streams(X: FloatArray, places: IntArray, n_streams: int) -> Rows:

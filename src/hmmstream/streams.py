@@ -15,8 +15,10 @@ from hmmstream.arrays import BoolArray, FloatArray, IntArray
 from hmmstream.averaging import Polyak
 from hmmstream.emissions import Emission
 from hmmstream.learner import NEVER, NO_STEPS, Learner
+from hmmstream.model import HMM
 from hmmstream.recursions import fleet, online, rows
 from hmmstream.recursions.state import (
+    CLOCK_SIZE,
     IN_SEQUENCE,
     LIKELIHOOD_FACTOR,
     LOG_LIKELIHOOD,
@@ -30,7 +32,7 @@ from hmmstream.schedule import evaluate, is_built_in
 MANY_ROWS = 2**14  # that are worth a second thread
 NO_ORDER: IntArray = np.empty(0, dtype=np.int64)
 SHARES = 8  # pieces of work for each thread, so that none waits long for another
-FAINT = 1e-30  # a scale below this is worked into the statistics
+FAINT = 1e-6  # a scale below this is worked into the statistics: weighted by one over it, the largest are still finite
 
 
 class Rows(NamedTuple):
@@ -123,7 +125,53 @@ class Streams(ABC):
         return n_min, template.update_every, kind, template._average_from
 
 
-class SeparateStreams(Streams):
+class HostStreams(Streams):
+    """Streams in the memory of the host: a vector each, with room for more than there are."""
+
+    def __init__(self, template: Learner, n_jobs: int, width: int) -> None:
+        super().__init__(template)
+        self.n_jobs = n_jobs
+        self.n = 0
+        self.room = np.empty((0, width))
+
+    @property
+    def vectors(self) -> FloatArray:
+        """A vector each."""
+        return self.room[: self.n]
+
+    @abstractmethod
+    def new_vector(self) -> FloatArray:
+        """That of a stream which has seen nothing."""
+
+    def add(self, n: int) -> None:
+        if self.n + n > len(self.room):
+            room = np.empty((max(self.n + n, 2 * self.n), self.room.shape[1]))
+            room[: self.n] = self.vectors
+            self.room = room
+        self.room[self.n : self.n + n] = self.new_vector()
+        self.n += n
+
+    def keep(self, places: IntArray) -> None:
+        if len(places) < self.n:
+            self.room, self.n = self.room[places], len(places)
+
+    def columns(self, at: IntArray) -> FloatArray:
+        return self.vectors[:, at]
+
+    def set_clock(self, places: IntArray, at: int, value: float) -> None:
+        self.vectors[places, at] = value
+
+    def take_over(self, vectors: Any, n: int) -> None:
+        """Go on with the vectors of a file."""
+        self.room, self.n = checked(vectors, (n, self.room.shape[1])), n
+        clocks = self.columns(np.array([TIME, N_SEEN, IN_SEQUENCE, LIKELIHOOD_FACTOR, N_AVERAGED]))
+        if not np.isfinite(self.room[:, CLOCK_SIZE:]).all() or not ((clocks >= 0.0) & (clocks < 2.0**200)).all():
+            raise ValueError("its streams hold what no stream leads to")
+        if (self.room[:, TIME] > self.room[:, N_SEEN]).any() or (self.room[:, N_SEEN] >= 2.0**53).any():
+            raise ValueError("its clocks are wrong")
+
+
+class SeparateStreams(HostStreams):
     """Streams with models of their own: a state vector each, one after the other in memory.
 
     A state vector lies in one piece: it is what a single learner has, it is read and written once for all rows that a
@@ -131,27 +179,10 @@ class SeparateStreams(Streams):
     """
 
     def __init__(self, template: Learner, n_jobs: int) -> None:
-        super().__init__(template)
-        self.n_jobs = n_jobs
-        self.n = 0
-        self.room = np.empty((0, template._shape.size))  # for more than there are
+        super().__init__(template, n_jobs, template._shape.size)
 
-    @property
-    def vectors(self) -> FloatArray:
-        """A state vector each."""
-        return self.room[: self.n]
-
-    def add(self, n: int) -> None:
-        if self.n + n > len(self.room):
-            room = np.empty((max(self.n + n, 2 * self.n), self.room.shape[1]))
-            room[: self.n] = self.vectors
-            self.room = room
-        self.room[self.n : self.n + n] = self.template.vector
-        self.n += n
-
-    def keep(self, places: IntArray) -> None:
-        self.room = self.room[places]
-        self.n = len(places)
+    def new_vector(self) -> FloatArray:
+        return self.template.vector
 
     def learn(self, data: Rows, filtered: FloatArray) -> None:
         template, vectors = self.template, self.vectors
@@ -178,12 +209,6 @@ class SeparateStreams(Streams):
             )
 
         share_out(work, data.offsets, self.n_jobs)
-
-    def columns(self, at: IntArray) -> FloatArray:
-        return self.vectors[:, at]
-
-    def set_clock(self, places: IntArray, at: int, value: float) -> None:
-        self.vectors[places, at] = value
 
     def replace(self, place: int, vector: FloatArray) -> None:
         self.vectors[place] = vector
@@ -216,10 +241,10 @@ class SeparateStreams(Streams):
 
     def restore(self, document: dict[str, Any], n: int) -> None:
         self.template.frozen = document["template"].frozen
-        self.room, self.n = checked(document["vectors"], (n, self.room.shape[1])), n
+        self.take_over(document["vectors"], n)
 
 
-class SharedStreams(Streams):
+class SharedStreams(HostStreams):
     """Streams that learn one model. The template is the learner that has it; each stream has a filter and a statistic.
 
     What is learned is what one OnlineHMM would learn from the observations of all streams, one after the other, but for
@@ -227,14 +252,12 @@ class SharedStreams(Streams):
     """
 
     def __init__(self, template: Learner, n_jobs: int) -> None:
-        super().__init__(template)
         shape = template._shape
-        self.n_jobs = n_jobs
+        super().__init__(template, n_jobs, fleet.own_size(shape))
         self.total = np.zeros(shape.n_rows)  # sum of the statistics of all streams, those that have gone included
         self.scale = 1.0  # of the total
         self.n_observations = 0
         self.n_rounds = 0
-        self.vectors = np.empty((0, fleet.own_size(shape)))
 
     @property
     def together(self) -> FloatArray:
@@ -245,15 +268,11 @@ class SharedStreams(Streams):
         places: Any = np.arange(self.vectors.shape[1])
         return fleet.own_parts(self.template._shape, self.template.state, places)
 
-    def add(self, n: int) -> None:
-        new = np.zeros((n, self.vectors.shape[1]))
-        own = self._own()
-        new[:, own.clock[LIKELIHOOD_FACTOR]] = 1.0
-        new[:, own.phi] = self.template.start.startprob
-        self.vectors = np.concatenate([self.vectors, new])
-
-    def keep(self, places: IntArray) -> None:
-        self.vectors = self.vectors[places]
+    def new_vector(self) -> FloatArray:
+        vector, own = np.zeros(self.room.shape[1]), self._own()
+        vector[own.clock[LIKELIHOOD_FACTOR]] = 1.0
+        vector[own.phi] = self.template.start.startprob
+        return vector
 
     def learn(self, data: Rows, filtered: FloatArray) -> None:
         template, shape = self.template, self.template._shape
@@ -290,12 +309,12 @@ class SharedStreams(Streams):
         """What will happen in rounds of so many observations."""
         n_min, update_every, *_ = self.rules()
         before = self.n_observations + np.cumsum(counts) - counts
-        middle = before + 0.5 * np.maximum(counts - 1, 0)  # of the round
+        middle = before + np.maximum(counts - 1, 0) // 2  # of the round
         step = self.template.step
         if is_built_in(step):
-            gamma = step.at(middle)
+            gamma = step.at(middle.astype(np.float64))
         else:
-            gamma = np.array([step(n) if n > 0 else 1.0 for n in middle.tolist()])
+            gamma = np.array([evaluate(step, n, n + 1)[0] for n in middle.tolist()])
         gammas = np.where(before == 0, 1.0, -np.expm1(counts * np.log1p(-np.minimum(gamma, 1.0 - 1e-16))))
         gammas[counts == 0] = 0.0
         rescaling, weight, scale = np.ones(len(counts)), np.zeros(len(counts)), np.empty(len(counts))
@@ -328,14 +347,8 @@ class SharedStreams(Streams):
             passes_power |= (first <= power) & (power < stop)
         return passes_multiple | passes_power
 
-    def columns(self, at: IntArray) -> FloatArray:
-        return self.vectors[:, at]
-
     def filtered_proba(self) -> FloatArray:
         return self.columns(self._own().phi)
-
-    def set_clock(self, places: IntArray, at: int, value: float) -> None:
-        self.vectors[places, at] = value
 
     def replace(self, place: int, vector: FloatArray) -> None:
         raise ValueError("the streams of a shared model have none of their own")
@@ -365,7 +378,7 @@ class SharedStreams(Streams):
         held = document["template"]
         self.template.frozen = held.frozen
         self.together[:] = checked(held.vector, self.together.shape)
-        self.vectors = checked(document["vectors"], (n, self.vectors.shape[1]))
+        self.take_over(document["vectors"], n)
         self.total = checked(document["total"], self.total.shape)
         self.scale = float(document["scale"])
         self.n_observations, self.n_rounds = int(document["n_observations"]), int(document["n_rounds"])
@@ -377,6 +390,9 @@ def learner_of(template: Learner, vector: FloatArray) -> Learner:
     """A learner like the template, at another point."""
     learner = copy(template)
     learner.vector, learner.latest = vector, template.latest.copy()
+    startprob, start = parts(template._shape, vector).startprob, template.start
+    if not np.array_equal(startprob, start.startprob):  # it was put here from elsewhere
+        learner.start = HMM(startprob, start.transmat, start.emission, start.transition)
     return learner
 
 
@@ -384,6 +400,10 @@ def values_of(template: Learner, transmats: FloatArray, thetas: FloatArray) -> d
     """Values of many models by name: (N, …)."""
     emission = template.start.emission
     m, p = emission.n_components, emission.n_parameters
+    if type(emission).with_theta is not Emission.with_theta:  # its parameters do not stand in theta as they are
+        each = [emission.with_theta(theta) for theta in thetas]
+        names = {name: np.array([getattr(one, name) for one in each]) for name in emission.value_names}
+        return {"transmat": transmats, **names}
     cells = thetas[:, :, :p].reshape(len(thetas), m * p)
     places = emission.shaped(np.arange(float(m * p)).reshape(m, p))
     values = {name: cells[:, np.asarray(place, dtype=np.int64)] for name, place in places.items()}
@@ -408,4 +428,4 @@ def checked(array: Any, shape: tuple[int, ...]) -> FloatArray:
         raise ValueError("its streams do not fit the model")
     if np.isnan(array).any():
         raise ValueError("its streams hold what is no number")
-    return array.copy()
+    return np.require(array, requirements=["W"])

@@ -128,7 +128,9 @@ def update_filter(
         state.clock[LOG_LIKELIHOOD] = -inf
         return
     state.clock[LOG_LIKELIHOOD] += shift + emission.shared_log_density(state.theta[0], y)
-    state.clock[LIKELIHOOD_FACTOR] *= density * emission.shared_density(state.theta[0], y)
-    if not 1.0 / PENDING < state.clock[LIKELIHOOD_FACTOR] < PENDING:  # one logarithm for many factors
-        state.clock[LOG_LIKELIHOOD] += log(state.clock[LIKELIHOOD_FACTOR])
-        state.clock[LIKELIHOOD_FACTOR] = 1.0
+    shared = emission.shared_density(state.theta[0], y)
+    pending = state.clock[LIKELIHOOD_FACTOR] * density * shared  # one logarithm for many factors
+    if not 1.0 / PENDING < pending < PENDING:
+        state.clock[LOG_LIKELIHOOD] += log(state.clock[LIKELIHOOD_FACTOR]) + log(density) + log(shared)
+        pending = 1.0
+    state.clock[LIKELIHOOD_FACTOR] = pending
