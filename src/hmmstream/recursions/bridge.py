@@ -62,6 +62,11 @@ def inlined(function: Callable[..., Any]) -> Any:
     return njit(**INLINE, **NO_WRAPPERS)(function)
 
 
+def spliced(function: Callable[..., Any]) -> Any:
+    """The body of a loop, put into each loop before that is compiled: a large part is not worked on twice."""
+    return njit(inline="always", **OPTIONS, **NO_WRAPPERS)(function)
+
+
 def specialize(loop: Any, *arguments: Any) -> Callable[..., Any]:
     """The machine code of ``loop`` for arguments of these types, to be called with no further look at types."""
     if not hasattr(loop, "compile"):  # where numba is told to compile nothing

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from hmmstream.arrays import UNKNOWN, FloatArray, IntArray
 from hmmstream.compilable import as_in, reciprocal, workspace
 from hmmstream.emissions.base import DEAD, RARE
-from hmmstream.recursions.bridge import compiled, inlined, view
+from hmmstream.recursions.bridge import compiled, inlined, spliced, view
 from hmmstream.recursions.filter import compute_statistic, move
 from hmmstream.recursions.rows import ACCEPTED, first_refused, read
 from hmmstream.recursions.state import (
@@ -117,7 +117,7 @@ def learn(
     return ACCEPTED
 
 
-@inlined
+@spliced
 def take(
     emission: Any,
     shape: Any,
