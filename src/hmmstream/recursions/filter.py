@@ -11,7 +11,7 @@ from hmmstream.recursions.bridge import inlined
 from hmmstream.recursions.state import IN_SEQUENCE, LIKELIHOOD_FACTOR, LOG_LIKELIHOOD, State
 
 LARGEST_STATISTIC = 1e300
-UNREACHABLE = 1e-250  # a predicted probability below this is 0: its reciprocal would overflow
+UNREACHABLE = 1e-250  # a predicted probability below this is 0: a window keeps its reciprocal, which would overflow
 NEAR = 50.0  # log-densities that differ by less need not be shifted by their maximum
 PENDING = 1e30  # a likelihood factor waits for its logarithm while it is below this, and its inverse too
 
