@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from hmmstream import HMM, BatchHMM, Gaussian, OnlineHMM
 from hmmstream.checkpoint import load_with_notes
 from hmmstream.cli import main
 from hmmstream.cli.options import EMISSIONS
-from hmmstream.cli.work import EMISSION_CLASSES, Work, emission_of
+from hmmstream.cli.work import EMISSION_CLASSES, Stop, Stopped, Work, emission_of
 from hmmstream.examples import EXAMPLES
 
 COMMANDS = ["learn", "watch", "fit", "compare", "filter", "smooth", "decode", "score", "forecast", "sample", "info"]
@@ -550,12 +551,38 @@ def test_a_signal_ends_learning_with_the_chunk_and_saves(number):
     os.write(writing, Path("data.csv").read_bytes()[:20_000])
     wait_for("m.hmm")
     learn.send_signal(number)
-    out, err = learn.communicate(timeout=60)
+    try:
+        out, err = learn.communicate(timeout=60)
+    except subprocess.TimeoutExpired:
+        learn.kill()
+        out, err = learn.communicate()
     os.close(writing)
     assert learn.returncode == 128 + number
     assert "saved in m.hmm; the same command goes on from there" in err
     assert hmmstream.load("m.hmm").n_samples_seen_ > 0
     assert ("rows learned" in out) == (number == signal.SIGINT)
+
+
+def test_a_signal_that_does_not_interrupt_the_call_that_waits_is_heard():
+    """One that comes a moment before the call begins, or, as here, to another thread."""
+    reading, writing = os.pipe()
+    signals = [
+        threading.Timer(0.1, lambda: signal.pthread_kill(threading.get_ident(), signal.SIGTERM)),
+        threading.Timer(10.0, os.write, (writing, b"too late")),
+    ]
+    began = time.monotonic()
+    with Stop() as stop:
+        for timer in signals:
+            timer.start()
+        with pytest.raises(Stopped), stop.waiting():
+            os.read(reading, 1)
+    assert time.monotonic() - began < 5.0
+    for timer in signals:
+        timer.cancel()
+        timer.join()
+    os.close(reading)
+    os.close(writing)
+    assert stop.exit_code == 128 + signal.SIGTERM
 
 
 # --- broken input ---------------------------------------------------------------------------------------------------

@@ -35,6 +35,8 @@ EMISSION_CLASSES: dict[str, Any] = {
 SAVE_EVERY = ("seconds", 10.0)
 CHECKED_ROWS = 4096  # at once, for values that are refused
 READ_AHEAD = 4  # chunks
+CAN_LOOK_AGAIN = hasattr(signal, "setitimer")  # not on Windows
+LOOK_AGAIN_SECONDS = 0.2
 
 
 def say(options: Namespace, text: str) -> None:
@@ -58,7 +60,10 @@ class Stop:
         self._is_waiting = False
 
     def __enter__(self) -> Stop:
-        self._before = {number: signal.signal(number, self._heard) for number in (signal.SIGINT, signal.SIGTERM)}
+        handlers: dict[int, Any] = dict.fromkeys((signal.SIGINT, signal.SIGTERM), self._heard)
+        if CAN_LOOK_AGAIN:
+            handlers[signal.SIGALRM] = lambda number, frame: None
+        self._before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
         return self
 
     def __exit__(self, *error: Any) -> None:
@@ -74,14 +79,22 @@ class Stop:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """What is done in here may be broken off at any moment."""
+        """What is done in here may be broken off at any moment.
+
+        Python hears of a signal when a call that waits is interrupted or returns: one that came just before the call
+        began would wait with it. So the call is interrupted now and then.
+        """
         self._is_waiting = True
         try:
+            if CAN_LOOK_AGAIN:
+                signal.setitimer(signal.ITIMER_REAL, LOOK_AGAIN_SECONDS, LOOK_AGAIN_SECONDS)
             if self.signal is not None:
                 raise Stopped
             yield
         finally:
             self._is_waiting = False
+            if CAN_LOOK_AGAIN:
+                signal.setitimer(signal.ITIMER_REAL, 0.0)
 
     def until(self, source: Iterator[T]) -> Iterator[T]:
         """What comes from a source, up to a signal."""
