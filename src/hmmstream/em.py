@@ -15,7 +15,7 @@ from hmmstream.parameters import Parameters, Point, Start, stationary
 from hmmstream.priors import Prior
 from hmmstream.record import Record
 from hmmstream.recursions import online, recursive
-from hmmstream.recursions.state import LIKELIHOOD_FACTOR, LOG_LIKELIHOOD, MEMORY, TIME, Shape, State, parts
+from hmmstream.recursions.state import LIKELIHOOD_FACTOR, LOG_LIKELIHOOD, Shape, State, parts
 
 Method = Literal["forward-backward", "recursive"]
 
@@ -182,9 +182,13 @@ class EM:
         state.startprob[:] = state.phi[:] = self.model.startprob
         state.alive[:] = 1.0
         state.transmat[:] = self.model.transmat
-        state.theta[:] = self.model.emission.theta()
-        state.theta[:, self.model.emission.limits] = self.limits  # the same in all iterations
+        state.theta[:] = self._theta()
         return vector, state
+
+    def _theta(self) -> FloatArray:
+        theta = self.model.emission.theta()
+        theta[:, self.model.emission.limits] = self.limits  # the same in all iterations
+        return theta
 
     def _prior_at(self, centres: FloatArray) -> FloatArray:
         """The statistic of what is imagined, about these centres."""
@@ -200,16 +204,16 @@ class EM:
         emission = self.model.emission
         weight = counts.emissions[:, 0].sum()
         if weight > 0.0:
-            vector, state = self._state()
-            state.clock[TIME], state.clock[MEMORY] = weight, np.inf
-            state.prior[:] = self._prior_at(emission.centres(state.theta))
-            state.mean_S[:] = np.concatenate([counts.transitions, counts.emissions.ravel()]) / weight
-            online.maximize_average(emission, self.shape, vector, *self.cells[1:])
-            self.theta, transmat = state.theta, state.transmat
+            theta, transmat = self._theta(), self.model.transmat.copy()
+            S = np.concatenate([counts.transitions, counts.emissions.ravel()]) / weight
+            S += self._prior_at(emission.centres(theta)) / weight
+            values = np.ones(len(theta)), transmat, theta
+            online.maximize_each(emission, S[np.newaxis], *self.cells[1:], *(part[np.newaxis] for part in values))
+            self.theta = theta
             if self.start_kind == "stationary":
                 counts = counts._replace(transitions=counts.transitions + self.prior[: self.shape.n_groups])
                 transmat = maximize_stationary(self.parameters, counts, [transmat, self.model.transmat])
-            self.model = self.model._replace(transmat=transmat, emission=emission.with_theta(state.theta))
+            self.model = self.model._replace(transmat=transmat, emission=emission.with_theta(theta))
         if self.start_kind == "free" and counts.start.sum() > 0.0:
             self.model = self.model._replace(startprob=counts.start / counts.start.sum())
         elif self.start_kind == "stationary":

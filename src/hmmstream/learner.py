@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -555,10 +556,23 @@ class Learner:
             return self.last_model
         if isinstance(self.averaging, Polyak):
             return self._model(self.state.mean_transmat, self.state.mean_theta)
-        vector = self.vector.copy()
-        online.maximize_average(self.start.emission, self._shape, vector, *self._cells[1:])
-        state = parts(self._shape, vector)
-        return self._model(state.transmat, state.theta)
+        (transmat,), (theta,) = self.maximized(lambda part: getattr(self.state, part)[np.newaxis].copy())
+        return self._model(transmat, theta)
+
+    def maximized(self, of_each: Callable[[str], FloatArray]) -> tuple[FloatArray, FloatArray]:
+        """Transition matrices and emissions that the averages of S lead to, of any number of learners like this one.
+
+        ``of_each`` gives a part of the state of each of them, as a new array.
+        """
+        S = of_each("mean_S")
+        if self._shape.n_prior_rows:
+            clock = of_each("clock")
+            weight = 1.0 / np.minimum(clock[:, TIME], clock[:, MEMORY])
+            S += weight[:, np.newaxis] * of_each("prior")
+        transmat, theta = of_each("transmat"), of_each("theta")
+        alive = of_each("alive")
+        online.maximize_each(self.start.emission, S, *self._cells[1:], alive, transmat, theta)
+        return transmat, theta
 
     def _model(self, transmat: FloatArray, theta: FloatArray) -> HMM:
         return HMM(self.start.startprob, transmat, self.start.emission.with_theta(theta), self.start.transition)

@@ -217,24 +217,18 @@ class SeparateStreams(HostStreams):
         return learner_of(self.template, self.vectors[place].copy())
 
     def values(self) -> dict[str, FloatArray]:
-        template, m = self.template, self.template.start.n_components
-        if isinstance(template.averaging, Polyak):
-            is_averaged = self.columns(self.at.clock[[N_AVERAGED]])[:, 0] > 0.0
-            transmats = np.where(
-                is_averaged[:, np.newaxis, np.newaxis],
-                self.columns(self.at.mean_transmat),
-                self.columns(self.at.transmat),
-            )
-            thetas = np.where(
-                is_averaged[:, np.newaxis, np.newaxis], self.columns(self.at.mean_theta), self.columns(self.at.theta)
-            )
+        averaged = np.flatnonzero(self.columns(self.at.clock[[N_AVERAGED]])[:, 0] > 0.0)
+
+        def of_each(part: str) -> FloatArray:
+            places = getattr(self.at, part)
+            return np.asarray(self.vectors[averaged.reshape(-1, *[1] * places.ndim), places])
+
+        transmats, thetas = self.columns(self.at.transmat), self.columns(self.at.theta)
+        if isinstance(self.template.averaging, Polyak):
+            transmats[averaged], thetas[averaged] = of_each("mean_transmat"), of_each("mean_theta")
         else:
-            transmats = np.empty((self.n, m, m))
-            thetas = np.empty((self.n, m, template._shape.width))
-            fleet.report(
-                template.start.emission, template._shape, self.vectors, *template._cells[1:], transmats, thetas
-            )
-        return values_of(template, transmats, thetas)
+            transmats[averaged], thetas[averaged] = self.template.maximized(of_each)
+        return values_of(self.template, transmats, thetas)
 
     def document(self) -> dict[str, Any]:
         return {"template": self.template, "vectors": self.vectors}

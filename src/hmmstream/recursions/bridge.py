@@ -40,12 +40,13 @@ from hmmstream.compilable import NEW_FUNCTIONS, Compilable, as_in, reciprocal, w
 
 # The whole of "fastmath" would let LLVM assume that NaN never occurs and remove the checks for missing values.
 OPTIONS: dict[str, Any] = {"fastmath": {"reassoc", "contract", "arcp"}, "error_model": "numpy", "nogil": True}
+NO_WRAPPERS = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}  # nobody calls a part of a loop from outside
 INLINE: dict[str, Any] = {
     **OPTIONS,
+    **NO_WRAPPERS,
     "forceinline": True,
 }  # what is passed between the parts of a loop stays in registers
-NO_WRAPPERS = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}  # nobody calls a part of a loop from outside
-EXACT: dict[str, Any] = {"error_model": "numpy"}  # functions keep the order of their arithmetic, as in Python
+EXACT: dict[str, Any] = {"error_model": "numpy", **NO_WRAPPERS}  # arithmetic in the order of Python
 STACK_LIMIT = 4096  # numbers; larger workspaces come from the heap
 
 
@@ -59,7 +60,7 @@ def compiled(function: Callable[..., Any]) -> Any:
 
 def inlined(function: Callable[..., Any]) -> Any:
     """A part of a loop, compiled into the loop that calls it."""
-    return njit(**INLINE, **NO_WRAPPERS)(function)
+    return njit(**INLINE)(function)
 
 
 def spliced(function: Callable[..., Any]) -> Any:

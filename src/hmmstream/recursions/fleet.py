@@ -17,7 +17,7 @@ from hmmstream.emissions.base import DEAD
 from hmmstream.recursions.bridge import compiled, inlined, view
 from hmmstream.recursions.online import advance, average_statistic, learn, maximize
 from hmmstream.recursions.rows import read
-from hmmstream.recursions.state import CLOCK_SIZE, N_AVERAGED, N_SEEN, TIME, State, compiled_parts
+from hmmstream.recursions.state import CLOCK_SIZE, N_SEEN, TIME, State, compiled_parts
 
 
 @compiled
@@ -102,30 +102,6 @@ def learn_each(
         )
         for t in range(min(n, len(proba))):
             filtered[row_at(streams, offsets, order, at, t)] = proba[t]
-
-
-@compiled
-def report(
-    emission: Any,
-    shape: Any,
-    vectors: FloatArray,
-    groups: IntArray,
-    shares: FloatArray,
-    leaders: IntArray,
-    transmats: FloatArray,
-    thetas: FloatArray,
-) -> None:
-    """The parameters that each averaged statistic leads to, or the last ones where nothing was averaged."""
-    vector = np.empty(vectors.shape[1])
-    for at in range(len(vectors)):
-        vector[:] = vectors[at]
-        state = compiled_parts(shape, vector)
-        if state.clock[N_AVERAGED] > 0.0:
-            for c in range(shape.n_rows):
-                state.S[c] = state.mean_S[c]
-            maximize(emission, shape, state, groups, shares, leaders)
-        transmats[at] = state.transmat
-        thetas[at] = state.theta
 
 
 # --- one model for all ----------------------------------------------------------------------------------------------

@@ -47,6 +47,23 @@ class Rules(NamedTuple):
     average_from: int
 
 
+class Sizes(NamedTuple):
+    """What an M-step needs of a :class:`~hmmstream.recursions.state.Shape`."""
+
+    n_states: int
+    n_groups: int
+    n_statistics: int
+    is_full: bool
+
+
+class Values(NamedTuple):
+    """What an M-step needs of a :class:`~hmmstream.recursions.state.State`."""
+
+    alive: FloatArray
+    transmat: FloatArray
+    theta: FloatArray
+
+
 @compiled
 def learn(
     emission: Any,
@@ -168,14 +185,21 @@ def take(
 
 
 @compiled
-def maximize_average(
-    emission: Any, shape: Any, vector: FloatArray, groups: IntArray, shares: FloatArray, leaders: IntArray
+def maximize_each(
+    emission: Any,
+    statistics: FloatArray,
+    groups: IntArray,
+    shares: FloatArray,
+    leaders: IntArray,
+    alive: FloatArray,
+    transmats: FloatArray,
+    thetas: FloatArray,
 ) -> None:
-    """Replace S by its average and take one M-step: what ``averaging="auto"`` reports."""
-    state = compiled_parts(shape, vector)
-    for c in range(shape.n_rows):
-        state.S[c] = state.mean_S[c]
-    maximize(emission, shape, state, groups, shares, leaders)
+    """M-steps away from the loop, one for each statistic. Sizes are not constants here: compiled once for a family."""
+    sizes = Sizes(emission.n_components, statistics.shape[1] - emission.n_emission_rows, emission.n_statistics, False)
+    for at in range(len(statistics)):
+        values = Values(alive[at], transmats[at], thetas[at])
+        maximize_at(emission, sizes, values, statistics[at], groups, shares, leaders)
 
 
 @inlined
@@ -279,7 +303,7 @@ def maximize(emission: Any, shape: Any, state: State, groups: IntArray, shares: 
 
 @inlined
 def maximize_at(
-    emission: Any, shape: Any, state: State, S: FloatArray, groups: IntArray, shares: FloatArray, leaders: IntArray
+    emission: Any, shape: Any, state: Any, S: FloatArray, groups: IntArray, shares: FloatArray, leaders: IntArray
 ) -> None:
     """The parameters under which the statistic S is most likely."""
     m, p = shape.n_states, shape.n_statistics
@@ -297,7 +321,7 @@ def maximize_at(
                 state.alive[i] = 1.0
             n_dead += state.alive[i] <= 0.0
     if total > DEAD:
-        maximize_transitions(shape, state, S, groups, shares, leaders, n_dead)
+        maximize_transitions(shape, state, S, groups, shares, leaders, n_dead > 0)
         emission.maximize(emissions, state.alive, state.theta)
         emission.prepare(state.theta)
 
@@ -312,7 +336,7 @@ def count_visits(shape: Any, state: State) -> None:
 
 @inlined
 def maximize_transitions(
-    shape: Any, state: State, S: FloatArray, groups: IntArray, shares: FloatArray, leaders: IntArray, n_dead: int
+    shape: Any, state: Any, S: FloatArray, groups: IntArray, shares: FloatArray, leaders: IntArray, some_died: bool
 ) -> None:
     """Rows of the transition matrix from the expected transitions; what is possible never becomes impossible."""
     m = shape.n_states
@@ -321,7 +345,7 @@ def maximize_transitions(
     for i in range(m):
         awake[i] = 1.0
     least = EXTINCT
-    if n_dead > 0:
+    if some_died:
         least = RARE  # the dead must be able to return
         for i in range(m):
             awake[i] = 0.0
