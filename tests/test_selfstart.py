@@ -11,7 +11,7 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 from benchmarks.selfstart import accuracy, recording
-from hmmstream import HMM, Categorical, Constant, Gaussian, OnlineHMM, Poisson, selfstart
+from hmmstream import HMM, Categorical, Constant, Gaussian, Masked, OnlineHMM, Poisson, selfstart
 from hmmstream.background import SecondProcess
 from hmmstream.checkpoint import encode
 
@@ -40,7 +40,7 @@ def test_the_model_of_the_paper_is_found_without_a_word():
         assert (hmm.covars_ < 0.75).all()
 
 
-@pytest.mark.parametrize("family", [*models.CROSSED, "gaussian-mixture", "linear-regression"])
+@pytest.mark.parametrize("family", [*models.CROSSED, "gaussian-mixture", "linear-regression", "mixed", "von-mises"])
 def test_families_of_every_kind_start_themselves(family):
     """Loss within 0.02 of that of the truth; a model of one state is off by 0.1 to 2. In batch, all families do it."""
     world = models.make(family)
@@ -69,7 +69,7 @@ def test_one_by_one_is_the_same_and_nothing_comes_from_the_future(X, short_buffe
         assert one_by_one.n_samples_seen_ == row + 1
 
 
-@pytest.mark.parametrize("emission", [Gaussian("full")], ids=repr)
+@pytest.mark.parametrize("emission", [Gaussian("full"), Gaussian("tied"), Gaussian("diag")], ids=repr)
 def test_neither_scale_nor_offset_of_the_data_matters(emission):
     X = models.make("gaussian-full").sample(1500, 5)[0]
     hmm = OnlineHMM(3, emission, random_state=0).partial_fit(X)
@@ -224,6 +224,20 @@ def test_sequences_are_kept_apart_in_the_buffer():
     assert (np.diag(apart.transmat_) > 0.99).all()
     np.testing.assert_array_equal(apart.transmat_, ended.transmat_)
     assert (np.diag(OnlineHMM(2, random_state=0).partial_fit(X).transmat_) < 0.99).all()
+
+
+def test_a_chain_that_goes_one_way_starts_itself():
+    world = HMM(
+        [1.0, 0.0, 0.0],
+        [[0.9, 0.1, 0.0], [0.0, 0.9, 0.1], [0.0, 0.0, 1.0]],
+        Gaussian("diag", means=[3.0, -3.0, 8.0], covars=[1.0, 1.0, 1.0]),
+        Masked.left_right(3, max_jump=1),
+    )
+    X = np.concatenate([world.sample(40, seed)[0] for seed in range(50)])
+    hmm = OnlineHMM(3, Gaussian("diag"), transition=world.transition, random_state=0)
+    hmm.partial_fit(X, lengths=[40] * 50)
+    np.testing.assert_allclose(hmm.means_[:, 0], [3.0, -3.0, 8.0], atol=0.5)
+    np.testing.assert_array_equal(hmm.transmat_ == 0, world.transmat == 0)
 
 
 def test_a_step_that_forgets_is_not_held_back_by_the_first_rows(short_buffer):

@@ -115,8 +115,8 @@ def test_groups_that_appear_several_times_in_a_row_share_their_probability():
 
 @pytest.mark.parametrize(
     "structure",
-    [Independent(), Tied([[0, 1, 2, 2], [1, 0, 2, 2], [5, 5, 3, 4], [5, 5, 4, 3]])],
-    ids=["independent", "two-classes"],
+    [Independent(), Ring(2), Tied([[0, 1, 2, 2], [1, 0, 2, 2], [5, 5, 3, 4], [5, 5, 4, 3]])],
+    ids=["independent", "ring", "two-classes"],
 )
 @pytest.mark.parametrize("averaging", ["auto", Polyak(5)], ids=["auto", "polyak"])
 def test_rows_that_share_groups_stay_together_while_a_state_dies_and_comes_back(structure, averaging):

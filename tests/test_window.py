@@ -22,6 +22,7 @@ SEVERAL = [
     ("gaussian-paper", "full"),
     ("gaussian-paper", "masked"),
     ("categorical", "tied"),
+    ("negative-binomial", "full"),
 ]
 
 
