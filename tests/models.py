@@ -87,7 +87,7 @@ FAMILIES = {
 
 # These meet everything else that varies: transition structures, forms of EM, kinds of start. Neither knows of the
 # other: it would take long, and show nothing new, if all families did so.
-CROSSED = ["gaussian-paper", "categorical", "user-rayleigh"]
+CROSSED = ["gaussian-paper", "categorical"]
 
 STRUCTURES = {
     "full": (Full(), [[0.9, 0.06, 0.04], [0.1, 0.8, 0.1], [0.03, 0.12, 0.85]]),

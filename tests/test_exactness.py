@@ -53,7 +53,7 @@ def test_frozen_statistic_equals_the_sum_over_all_paths(family, structure, gaps)
 @pytest.mark.parametrize(("family", "structure"), models.ALL)
 def test_frozen_statistic_equals_forward_backward_on_a_long_record(family, structure):
     hmm = models.make(family, structure)
-    X = models.with_gaps(hmm.sample(1500, 4)[0], 0.1)
+    X = models.with_gaps(hmm.sample(700, 4)[0], 0.1)
     log_likelihood, expected = reference.forward_backward(hmm, X)
     learner = frozen_learner(hmm, one_over_n, X)
     assert learner.log_likelihood == pytest.approx(log_likelihood, rel=TOLERANCE)

@@ -37,7 +37,7 @@ def test_inference_equals_the_sum_over_all_paths(family, structure, gaps):
 @pytest.mark.parametrize(("family", "structure"), models.ALL)
 def test_inference_equals_its_twin_on_a_long_record(family, structure):
     hmm = models.make(family, structure)
-    X = models.with_gaps(hmm.sample(1500, 4)[0], 0.1)
+    X = models.with_gaps(hmm.sample(700, 4)[0], 0.1)
     assert_equals(hmm, X, reference.infer(hmm, X))
 
 
