@@ -17,15 +17,24 @@ class StatisticAverage(NamedTuple):
     """The statistic S averaged with linearly growing weights, then one M-step. Nothing to tune."""
 
 
-Averaging: TypeAlias = Polyak | StatisticAverage | None
+class Refined(NamedTuple):
+    """The averaged statistic at first, and then a second stage, as accurate as maximum likelihood.
+
+    See :mod:`hmmstream.refinement`. Nothing to tune.
+    """
+
+
+Averaging: TypeAlias = Polyak | StatisticAverage | Refined | None
 
 
 def resolve(averaging: Averaging | str) -> Averaging:
     """An averaging scheme from its object or its name."""
     if averaging == "auto":
         return StatisticAverage()
-    if averaging is None or isinstance(averaging, Polyak | StatisticAverage):
+    if averaging == "refined":
+        return Refined()
+    if averaging is None or isinstance(averaging, Polyak | StatisticAverage | Refined):
         if isinstance(averaging, Polyak) and not (is_integer(averaging.start) and 0 <= averaging.start < 2**63):
             raise ValueError(f"averaging must start at an observation 0, 1, …, got {averaging!r}")
         return averaging
-    raise ValueError(f"averaging must be 'auto', None, Polyak(start=...) or StatisticAverage(), got {averaging!r}")
+    raise ValueError(f"averaging must be 'auto', 'refined', None or Polyak(start=...), got {averaging!r}")

@@ -19,14 +19,14 @@ from typing import Any
 import numpy as np
 
 from hmmstream.arrays import known_states, row_weights
-from hmmstream.averaging import Polyak, StatisticAverage
+from hmmstream.averaging import Polyak, Refined, StatisticAverage
 from hmmstream.emissions import FAMILIES, AutoRegressive, Emission, Independent, LinearRegression, Poisson
 from hmmstream.io.whole import write_whole
 from hmmstream.journal import Journal
 from hmmstream.learner import Learner, has_window
 from hmmstream.model import HMM
 from hmmstream.priors import Prior
-from hmmstream.record import Record
+from hmmstream.record import Record, join
 from hmmstream.recursions import window
 from hmmstream.recursions.state import (
     CLOCK_SIZE,
@@ -42,7 +42,7 @@ from hmmstream.recursions.state import (
 )
 from hmmstream.recursions.window import Contents
 from hmmstream.schedule import Constant, Harmonic, Power, Schedule, TwoPhase
-from hmmstream.selfstart import SelfStart, join
+from hmmstream.selfstart import SelfStart
 from hmmstream.transitions import STRUCTURES, Masked, Tied, Transition
 
 VERSION = 1  # of the format; a file of a later one is refused
@@ -54,7 +54,7 @@ PARTS: dict[str, tuple[type, tuple[type, ...]]] = {
     "emission": (Emission, (*FAMILIES.values(), AutoRegressive, LinearRegression, Independent)),
     "transition": (Transition, (*STRUCTURES.values(), Tied, Masked)),
     "step": (Schedule, (Power, Constant, Harmonic, TwoPhase)),
-    "averaging": (tuple, (Polyak, StatisticAverage)),
+    "averaging": (tuple, (Polyak, StatisticAverage, Refined)),
     "prior": (Prior, (Prior,)),
     "model": (HMM, (HMM,)),
     "journal": (Journal, (Journal,)),
@@ -253,7 +253,9 @@ def describe_learner(learner: Learner) -> dict[str, Any]:
     if contents is not None:
         state["clock"] = state["clock"].copy()
         state["clock"][WINDOW_FIRST] = 0.0  # its oldest entry comes first
-    return {**describe_all(settings), "state": state, "window": contents and contents._asdict()}
+    refinement = learner.refinement and learner.refinement.document()
+    held = {"state": state, "window": contents and contents._asdict(), "refinement": refinement}
+    return {**describe_all(settings), **held}
 
 
 COUNTS = ("n_before", "n_at_last_look")
@@ -355,6 +357,8 @@ class Builder:
             learner.contents = contents
         learner.frozen = bool(described["frozen"])
         learner.latest = _checked(described["latest"], learner.latest.shape, "latest values")
+        if learner.refinement is not None and described.get("refinement") is not None:
+            learner.refinement.restore(described["refinement"])
         check_state(learner)
         return learner
 

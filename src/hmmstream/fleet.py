@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from hmmstream import checkpoint, transitions
 from hmmstream.arrays import FloatArray, IntArray, is_integer, matrix, observations
-from hmmstream.averaging import Polyak
+from hmmstream.averaging import Polyak, Refined
 from hmmstream.emissions import Emission, specification
 from hmmstream.learner import Learner
 from hmmstream.model import HMM
@@ -103,6 +103,8 @@ class Fleet:
             raise ValueError("shared=True learns on the CPU: leave device as it is")
         if n_jobs is not None and not (is_integer(n_jobs) and n_jobs >= 1):
             raise ValueError(f"n_jobs must be a positive integer or None, got {n_jobs!r}")
+        if self.prototype.averaging == "refined" or isinstance(self.prototype.averaging, Refined):
+            raise ValueError("a fleet has no second stage: averaging is 'auto', None or Polyak, not 'refined'")
         if shared and isinstance(self.prototype.averaging, Polyak):
             raise ValueError("shared=True averages the statistic: averaging is 'auto' or None, not Polyak")
         self.shared, self.device, self.dtype, self.n_jobs = shared, device, dtype, n_jobs

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from statistics import NormalDist
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from hmmstream import inference
 from hmmstream.arrays import FloatArray
 from hmmstream.inference import Pass, Values, Workers
-from hmmstream.parameters import Parameters
+from hmmstream.parameters import Parameters, stationary
 from hmmstream.record import Record
 from hmmstream.recursions import exact, rows
 
@@ -114,18 +114,61 @@ def information(parameters: Parameters, data: Record, kind: str, workers: Worker
     if kind not in ("outer", "observed"):
         raise ValueError(f"kind must be 'outer' or 'observed', got {kind!r}")
     matrix = outer_information(parameters, data)
-    scales = natural_scales(parameters, matrix, max(len(data), 1))
-    values = parameters.values
-    on_edge = np.minimum(values - parameters.low, parameters.high - values) < EDGE * scales
+    n = max(len(data), 1)
+    on_edge = is_on_edge(parameters, matrix, n)
     if kind == "observed":
-        matrix = observed_information(parameters, data, scales, workers)
+        matrix = observed_information(parameters, data, natural_scales(parameters, matrix, n), workers)
     return matrix, on_edge
+
+
+def is_on_edge(parameters: Parameters, outer: FloatArray, n: int) -> Any:
+    """Which parameters are on the edge of what they may be."""
+    values = parameters.values
+    return np.minimum(values - parameters.low, parameters.high - values) < EDGE * natural_scales(parameters, outer, n)
 
 
 def standard_errors(parameters: Parameters, data: Record, kind: str, workers: Workers) -> FloatArray:
     """Standard error of each parameter; NaN for one on the edge of what it may be, where there is none."""
     with np.errstate(all="ignore"):  # what is not a number is not positive definite
         matrix, on_edge = information(parameters, data, kind, workers)
+    return errors_of(parameters, matrix, on_edge)
+
+
+def errors_of(parameters: Parameters, matrix: FloatArray, on_edge: Any) -> FloatArray:
+    """The same from the information."""
+    return spread(parameters, matrix, on_edge).errors()
+
+
+class Spread(NamedTuple):
+    """How far estimates are from the truth: a matrix whose square is their covariance."""
+
+    parameters: Parameters
+    root: FloatArray  # (free, all)
+    on_edge: Any
+
+    def errors(self) -> FloatArray:
+        """Standard error of each parameter; NaN for one on the edge of what it may be, where there is none."""
+        parameters, errors = self.parameters, np.linalg.norm(self.root, axis=0)
+        errors[self.on_edge] = np.nan
+        errors[parameters.is_fixed] = 0.0
+        errors[[members[0] for members, _ in parameters.sums if len(members) == 1]] = 0.0  # what is always 1
+        return np.asarray(errors)
+
+    def errors_of(self, slopes: FloatArray) -> FloatArray:
+        """The same for functions of the parameters, whose derivatives by all of them are the rows of ``slopes``."""
+        return np.asarray(np.linalg.norm(self.root @ slopes.T, axis=0))
+
+
+def robust_spread(parameters: Parameters, curvature: FloatArray, scatter: FloatArray, on_edge: Any) -> Spread:
+    """The sandwich: also right where the truth is no model of this kind."""
+    bread = spread(parameters, curvature, on_edge).root
+    values, vectors = np.linalg.eigh(scatter)
+    filling = vectors * np.sqrt(np.maximum(values, 0.0))
+    return Spread(parameters, filling.T @ bread.T @ bread, on_edge)
+
+
+def spread(parameters: Parameters, matrix: FloatArray, on_edge: Any) -> Spread:
+    """How far estimates are from the truth, if this is their information."""
     directions = parameters.directions(on_edge)
     reduced = directions.T @ matrix @ directions
     scale = np.sqrt(np.abs(np.diag(reduced)))
@@ -138,19 +181,21 @@ def standard_errors(parameters: Parameters, data: Record, kind: str, workers: Wo
             "the information matrix is not positive definite: these data cannot tell some parameters apart, or the "
             "model is far from its maximum. Fit it first, to more data, or with fewer states"
         ) from None
-    errors = np.linalg.norm(np.linalg.solve(factor, (directions / scale).T), axis=0)
-    errors[on_edge] = np.nan
-    errors[parameters.is_fixed] = 0.0
-    errors[[members[0] for members, _ in parameters.sums if len(members) == 1]] = 0.0  # what is always 1
-    return np.asarray(errors)
+    return Spread(parameters, np.linalg.solve(factor, (directions / scale).T), on_edge)
 
 
 def confidence_intervals(parameters: Parameters, errors: FloatArray, level: float) -> tuple[FloatArray, FloatArray]:
     """Lower and upper ends, inside the bounds: symmetric in the logarithm of positive numbers, or in the logit."""
+    return intervals(parameters.values, errors, parameters.low, parameters.high, level)
+
+
+def intervals(
+    values: FloatArray, errors: FloatArray, low: FloatArray, high: FloatArray, level: float
+) -> tuple[FloatArray, FloatArray]:
+    """The same for any numbers between these bounds."""
     if not 0.0 < level < 1.0:
         raise ValueError(f"level must lie between 0 and 1, got {level!r}")
     z = NormalDist().inv_cdf(0.5 + 0.5 * level)
-    values, low, high = parameters.values, parameters.low, parameters.high
     ends = []
     for sign in (-1.0, 1.0):
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -161,3 +206,47 @@ def confidence_intervals(parameters: Parameters, errors: FloatArray, level: floa
         end = np.where(high == 1.0, probability, np.where(low == 0.0, positive, linear))
         ends.append(np.where(errors == 0.0, values, end))
     return ends[0], ends[1]
+
+
+# --- by name --------------------------------------------------------------------------------------------------------
+
+
+def named_errors(spread: Spread) -> dict[str, FloatArray]:
+    """Standard errors by name, in the shapes of the values, and those of the chain's dwell times and long run."""
+    named = spread.parameters.by_name(spread.errors())
+    for name, (_, slopes) in chain_values(spread.parameters).items():
+        named[name] = spread.errors_of(slopes)
+    return named
+
+
+def named_intervals(spread: Spread, level: float) -> dict[str, tuple[FloatArray, FloatArray]]:
+    """Confidence intervals by name: lower and upper ends."""
+    parameters = spread.parameters
+    low, high = (parameters.by_name(end) for end in confidence_intervals(parameters, spread.errors(), level))
+    named = {name: (low[name], high[name]) for name in low}
+    for name, (values, slopes) in chain_values(parameters).items():
+        if name == "dwell_times":  # of what is between 1 and infinity, that of the probability to stay
+            with np.errstate(divide="ignore"):
+                shortest, longest = (1.0 / (1.0 - np.diag(end)) for end in named["transmat"])
+            named[name] = shortest, longest
+        else:
+            never, always = np.zeros(len(values)), np.ones(len(values))
+            named[name] = intervals(values, spread.errors_of(slopes), never, always, level)
+    return named
+
+
+def chain_values(parameters: Parameters) -> dict[str, tuple[FloatArray, FloatArray]]:
+    """How long states last on average and how often the chain is in each, with the derivatives by all parameters."""
+    transmat, groups = parameters.model.transmat, parameters.groups
+    m, slopes = len(transmat), np.zeros((len(transmat), parameters.size))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        dwell_times = 1.0 / (1.0 - np.diag(transmat))
+        for i in range(m):
+            if groups[i, i] >= 0:
+                slopes[i, groups[i, i]] = dwell_times[i] ** 2
+    try:
+        by_cell = Parameters(parameters.model, "stationary").cell_derivatives(transmat)
+        long_run = {"stationary": (stationary(transmat), by_cell[-m:, : parameters.size])}
+    except ValueError:  # the chain has no long run, or more than one
+        long_run = {}
+    return {"dwell_times": (dwell_times, slopes), **long_run}

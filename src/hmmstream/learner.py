@@ -21,7 +21,7 @@ from hmmstream.arrays import (
     row_weights,
     sequence_starts,
 )
-from hmmstream.averaging import Averaging, Polyak, StatisticAverage
+from hmmstream.averaging import Averaging, Polyak, Refined, StatisticAverage
 from hmmstream.emissions import Emission
 from hmmstream.model import HMM, Forecast, forecast_of
 from hmmstream.priors import Prior
@@ -45,6 +45,7 @@ from hmmstream.recursions.state import (
     parts,
 )
 from hmmstream.recursions.window import Contents, Window
+from hmmstream.refinement import Refinement
 from hmmstream.schedule import Power, Schedule, Step, check_step, evaluate, is_built_in
 
 NEVER = np.iinfo(np.int64).max
@@ -86,7 +87,7 @@ class Learner:
         Where learning starts from: all values, the emission family and the transition structure.
     step : schedule, or a function n -> gamma
         Weight of the n-th observation in the statistic.
-    averaging : "auto", None or Polyak(start)
+    averaging : "auto", "refined", None or Polyak(start)
         What ``model`` reports: see :mod:`hmmstream.averaging`.
     n_min : int
         The first new parameters come with the observation of index n_min + 1 (indices count from 0, as in the paper).
@@ -163,7 +164,7 @@ class Learner:
         self._schedule = (self.step if is_built_in(self.step) else Power(0.6)).numbers()
         self._not_filtered = np.empty((0, m))
         self._average_kind, self._average_from = online.AVERAGE_NOTHING, 0
-        if isinstance(self.averaging, StatisticAverage):
+        if isinstance(self.averaging, StatisticAverage | Refined):
             self._average_kind = online.AVERAGE_STATISTIC
         elif isinstance(self.averaging, Polyak):
             self._average_kind, self._average_from = online.AVERAGE_PARAMETERS, self.averaging.start
@@ -177,6 +178,7 @@ class Learner:
         if has_window(self.engine, self.start.n_components, self.update_every):
             self.window = window.make(self._shape, self._runs, FIRST_ROOM, FIRST_MATRICES)
         self.latest = np.full(self.start.emission.n_lags, np.nan)  # values that the next row depends on
+        self.refinement = Refinement(self.start) if self._can_refine() else None
         state = self.state
         state.clock[LIKELIHOOD_FACTOR] = 1.0
         state.startprob[:] = state.phi[:] = self.start.startprob
@@ -186,6 +188,17 @@ class Learner:
         if self.prior is not None:
             state.clock[MEMORY] = self.step.memory if isinstance(self.step, Schedule) else math.inf
             state.prior[:] = self.prior.statistic(self.start, state.theta)
+
+    def _can_refine(self) -> bool:
+        """Whether there is a second stage: it knows of no prior, and of no world that changes."""
+        has_prior = self.prior is not None and self.prior.says_something
+        is_stationary = is_built_in(self.step) and self.step.memory == math.inf and self.n_min < NEVER
+        return (
+            isinstance(self.averaging, Refined)
+            and is_stationary
+            and not has_prior
+            and Refinement.is_possible(self.start)
+        )
 
     # --- learning ---------------------------------------------------------------------------------------------------
 
@@ -210,7 +223,7 @@ class Learner:
             How much each row counts in what is learned; one of weight 0 only moves the filter.
         """
         matrix, starts = self._rows(X, lengths)
-        self._run(matrix, starts, self._not_filtered, *self._notes(len(matrix), states, weights))
+        self._teach(matrix, starts, self._not_filtered, *self._notes(len(matrix), states, weights))
         if lengths is not None:
             self.end_sequence()
 
@@ -225,14 +238,14 @@ class Learner:
         """Learn from the rows of ``X`` and return each row's state probabilities as they stood at that row."""
         matrix, starts = self._rows(X, lengths)
         filtered = np.empty((len(matrix), self.start.n_components))
-        self._run(matrix, starts, filtered, *self._notes(len(matrix), states, weights))
+        self._teach(matrix, starts, filtered, *self._notes(len(matrix), states, weights))
         if lengths is not None:
             self.end_sequence()
         return filtered
 
     def take(self, data: Record, filtered: FloatArray) -> None:
         """Learn from rows of all features, and write state probabilities as they stood at each row to ``filtered``."""
-        self._run(data.X, np.flatnonzero(data.is_start), filtered, data.states, data.weights)
+        self._teach(data.X, np.flatnonzero(data.is_start), filtered, data.states, data.weights)
 
     def recall(self, data: Record) -> None:
         """Take in the first rows of the stream, from which the start was made: all count the same, and nothing is new.
@@ -241,14 +254,14 @@ class Learner:
         rare from being estimated by the last few observations alone. But a step that forgets is meant to.
         """
         starts = np.flatnonzero(data.is_start)
-        self._run(data.X, starts, self._not_filtered, data.states, data.weights, is_recall=True)
+        self._teach(data.X, starts, self._not_filtered, data.states, data.weights, is_recall=True)
         state = self.state
         if state.clock[MEMORY] == math.inf:
             state.prior[:] += REMEMBERED * state.clock[TIME] * self._up_to_date().S
 
     def learn_one(self, x: Any) -> None:
         """Learn from one observation: a number, or a sequence of n_features numbers."""
-        self._run(self._one(x), NO_STARTS, self._not_filtered)
+        self._teach(self._one(x), NO_STARTS, self._not_filtered)
 
     def peek(self, x: Any) -> Peek:
         """What ``learn_one(x)`` would find, by the raw iterate; nothing is learned."""
@@ -291,6 +304,8 @@ class Learner:
         if self.window is not None:
             window.relabel(self._shape, self.window, self._cells.runs, cells.runs, at)
         self.start, self.prior = start, self.prior and self.prior.relabel(at)
+        if self.refinement is not None:
+            self.refinement.relabel(at, start)
         self._lay_out()
 
     def add_features(self, emission: Emission) -> None:
@@ -322,6 +337,7 @@ class Learner:
         for new, old in ((wide.theta, narrow.theta), (wide.mean_theta, narrow.mean_theta)):
             new[:, at] = np.concatenate([old[:, our_at], theta[:, new_at]], axis=1)
         joint.prepare(wide.theta)
+        self.refinement = Refinement(self.start) if self._can_refine() else None
 
         def widen(new: FloatArray, old: FloatArray) -> None:
             both, ours = (S.reshape(len(theta), -1) for S in (new, old))
@@ -378,6 +394,42 @@ class Learner:
     ) -> tuple[IntArray | None, FloatArray | None]:
         """What is known of each row besides the observation."""
         return known_states(states, n, self.start.n_components), row_weights(weights, n)
+
+    def _teach(
+        self,
+        X: FloatArray,
+        starts: IntArray,
+        filtered: FloatArray,
+        states: IntArray | None = None,
+        weights: FloatArray | None = None,
+        *,
+        is_recall: bool = False,
+    ) -> None:
+        """Learn from rows, piece by piece where the second stage has something to do in between."""
+        refinement = self.refinement
+        if refinement is None or self.frozen:
+            if refinement is not None:
+                refinement.interrupt()
+            self._run(X, starts, filtered, states, weights, is_recall=is_recall)
+            return
+        if len(X) > refinement.room:
+            refused = rows.check(self.start.emission, X)
+            if refused != ACCEPTED:
+                raise self._refusal(X, refused)
+        first = 0
+        while first < len(X):
+            last = min(first + refinement.room, len(X))
+            own = starts[(starts >= first) & (starts < last)] - first if len(starts) else starts
+            is_start = np.zeros(last - first, dtype=np.bool_)
+            is_start[own] = True
+            is_start[0] |= self.vector[IN_SEQUENCE] == 0.0
+            own_states = None if states is None else states[first:last]
+            piece = Record(X[first:last], is_start, own_states, None if weights is None else weights[first:last])
+            self._run(piece.X, own, filtered[first:last], piece.states, piece.weights, is_recall=is_recall)
+            refinement.take(piece)
+            if refinement.room == 0:
+                refinement.work(lambda: self._averaged_model, self.log_likelihood)
+            first = last
 
     def _run(
         self,
@@ -437,11 +489,14 @@ class Learner:
             )
             return
         if refused != ACCEPTED:
-            error = self.start.emission.refusal(X, refused)
-            error.args = (f"{error} Nothing was learned from this chunk.",)
-            raise error
+            raise self._refusal(X, refused)
         if len(self.latest) and len(X) and trial is None:
             self.latest = self.start.emission.latest(X)
+
+    def _refusal(self, X: FloatArray, refused: int) -> Exception:
+        error: Exception = self.start.emission.refusal(X, refused)
+        error.args = (f"{error} Nothing was learned from this chunk.",)
+        return error
 
     def _make_room(self) -> None:
         """Let the window grow, or turn to the dense recursion where that costs less."""
@@ -551,7 +606,13 @@ class Learner:
 
     @property
     def model(self) -> HMM:
-        """The model to use: averaged, or the raw iterate where there is nothing to average yet."""
+        """The model to use: refined, or averaged, or the raw iterate where there is nothing to average yet."""
+        if self.refinement is not None and self.refinement.is_proven:
+            return self.refinement.found
+        return self._averaged_model
+
+    @property
+    def _averaged_model(self) -> HMM:
         if not self.vector[N_AVERAGED]:
             return self.last_model
         if isinstance(self.averaging, Polyak):

@@ -323,7 +323,7 @@ class HMM:
         [[0.01], [0.02]]
         """
         vector, errors = self._standard_errors(X, lengths, kind, start, n_jobs)
-        return self._by_name(vector, errors)
+        return vector.by_name(errors)
 
     def conf_int(
         self,
@@ -343,13 +343,8 @@ class HMM:
 
         vector, errors = self._standard_errors(X, lengths, kind, start, n_jobs)
         ends = information.confidence_intervals(vector, errors, level)
-        low, high = (self._by_name(vector, end) for end in ends)
+        low, high = (vector.by_name(end) for end in ends)
         return {name: (low[name], high[name]) for name in low}
-
-    @staticmethod
-    def _by_name(vector: Parameters, numbers: FloatArray) -> dict[str, FloatArray]:
-        """Numbers, one for each parameter, in the shape of the values; 0 where the structure has a zero."""
-        return {name: np.where(at >= 0, numbers[at], 0.0) for name, at in vector.numbers().items()}
 
     def _standard_errors(
         self, X: ArrayLike, lengths: ArrayLike | None, kind: str, start: str, n_jobs: int

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.exceptions import NotFittedError
 
-from hmmstream import plotting, transitions
+from hmmstream import inference, information, plotting, transitions
 from hmmstream.arrays import FloatArray, is_integer, matrix
 from hmmstream.averaging import Averaging
 from hmmstream.background import SecondProcess
@@ -19,6 +19,7 @@ from hmmstream.estimator import HMMEstimator
 from hmmstream.journal import Journal
 from hmmstream.learner import Learner, Peek, Statistic
 from hmmstream.model import HMM, Forecast
+from hmmstream.parameters import Parameters
 from hmmstream.priors import Prior
 from hmmstream.schedule import Power, Schedule, Step
 from hmmstream.selfstart import SelfStart
@@ -50,8 +51,9 @@ class OnlineHMM(HMMEstimator):
         them: there is a model from the first observation on, and a better one each time that their number has doubled.
     step : Power, Constant, Harmonic, TwoPhase or a function n -> gamma
         Weight of the n-th observation.
-    averaging : "auto", None or Polyak(start)
-        What ``model_`` reports. "auto" averages the statistic and needs no tuning; None reports the raw iterate.
+    averaging : "auto", "refined", None or Polyak(start)
+        What ``model_`` reports. "auto" averages the statistic and needs no tuning. "refined" needs none either and is
+        as accurate as maximum likelihood, at several times the cost: see docs/accuracy.md. None: the raw iterate.
     n_min : int
         The first new parameters come with the observation of index n_min + 1. ``math.inf`` freezes the parameters.
     update_every : int
@@ -79,6 +81,8 @@ class OnlineHMM(HMMEstimator):
         Sum of the log predictive densities of all observations.
     statistic_ : Statistic
         The sufficient statistic S.
+    standard_errors_ : dict
+        Standard error of every parameter; ``conf_int`` has confidence intervals.
 
     Examples
     --------
@@ -343,21 +347,55 @@ class OnlineHMM(HMMEstimator):
         assert learner is not None
         return learner
 
-    def standard_errors(self) -> dict[str, FloatArray]:
-        """Standard error of every parameter, by name and in the shape of its values; needs ``keep_journal``.
+    def standard_errors(self, *, robust: bool = False) -> dict[str, FloatArray]:
+        """Standard error of every parameter of ``model_``, by name and in the shape of its values, from the same pass.
 
-        The information is that of a sample of the stream, under ``model_``, times the number of rows seen: how well
-        these rows determine the parameters at best. Estimates are nearly that good: two errors hold the truth in about
-        nine cases of ten.
+        Besides the parameters there are ``dwell_times``, how many observations a state lasts on average, and
+        ``stationary``, how often it is visited in the long run.
+
+        Parameters
+        ----------
+        robust : bool
+            Errors that hold also where no model of this kind is true: the sandwich.
+
+        Notes
+        -----
+        They come from the second stage, ``averaging="refined"``. Without it, they need ``keep_journal``: then the
+        information of a sample of the stream, times the number of rows seen, tells how well these determine the
+        parameters at best. Estimates are nearly that good: two errors hold the truth in about nine cases of ten.
         """
-        if "journal_" not in self.__dict__:
-            raise ValueError("standard errors need a sample of the stream: call keep_journal() before learning")
-        model, X = self.model_, self.journal_.sample
+        return information.named_errors(self._spread(robust))
+
+    def conf_int(self, level: float = 0.95, *, robust: bool = False) -> dict[str, tuple[FloatArray, FloatArray]]:
+        """Confidence interval of every parameter, by name: lower and upper ends in the shape of its values.
+
+        The names are those of ``standard_errors``. Intervals of positive numbers are symmetric in their logarithm,
+        those of probabilities in their logit.
+        """
+        return information.named_intervals(self._spread(robust), level)
+
+    @property
+    def standard_errors_(self) -> dict[str, FloatArray]:
+        """As ``standard_errors()``."""
+        return self.standard_errors()
+
+    def _spread(self, robust: bool) -> information.Spread:
+        learner = self._fitted()
+        if learner.refinement is not None:
+            return learner.refinement.spread(learner.model, robust=robust)
+        if "journal_" not in self.__dict__ or robust:
+            raise ValueError(
+                "standard errors come with the second stage, averaging='refined', or from a sample of the stream: call "
+                "keep_journal() before learning"
+            )
+        model, journal = self.model_, self.journal_
         anywhere = HMM(model.stationary_distribution(), model.transmat, model.emission, model.transition)
-        errors = anywhere.standard_errors(X, self.journal_.sample_lengths, kind="outer")
+        data = inference.record(anywhere.emission, journal.sample, journal.sample_lengths)
+        parameters = Parameters(anywhere)
+        matrix, on_edge = information.information(parameters, data, "outer", inference.Workers(1))
         memory = self.step.memory if isinstance(self.step, Schedule) else math.inf
-        share = len(X) / min(self.n_samples_seen_, memory)
-        return {name: math.sqrt(share) * error for name, error in errors.items()}
+        n = min(self.n_samples_seen_, memory)
+        return information.spread(parameters, matrix * (n / len(data)), on_edge)
 
     def plot_parameters(self, axes: Iterable[Axes] | None = None) -> list[Axes]:
         """Draw how the parameters came to their values, with bands of two standard errors; needs ``keep_journal``."""

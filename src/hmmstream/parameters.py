@@ -78,6 +78,10 @@ class Parameters:
             {"startprob": np.arange(self.n_estimated, self.size)} if self.start == "free" else {}
         )
 
+    def by_name(self, numbers: FloatArray) -> dict[str, FloatArray]:
+        """Numbers, one for each parameter, in the shape of the values; 0 where the structure has a zero."""
+        return {name: np.where(at >= 0, numbers[at], 0.0) for name, at in self.numbers().items()}
+
     @property
     def names(self) -> list[str]:
         """What each parameter is called: the first place where it stands, such as ``means[1, 0]``."""

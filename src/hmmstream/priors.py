@@ -52,6 +52,11 @@ class Prior:
         if (emission is None) != (self.strength == 0.0):
             raise ValueError("give both an emission and its strength, or neither")
 
+    @property
+    def says_something(self) -> bool:
+        """Whether anything is imagined."""
+        return bool(self.transitions.any() or self.stickiness or self.strength)
+
     def statistic(self, model: HMM, theta: FloatArray) -> FloatArray:
         """The statistic of what is imagined, laid out like S, about the centres in ``theta``."""
         emission = model.emission

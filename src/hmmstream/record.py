@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from hmmstream.arrays import FloatArray, IntArray
+import numpy as np
+
+from hmmstream.arrays import UNKNOWN, FloatArray, IntArray
 
 
 @dataclass(frozen=True)
@@ -24,3 +26,17 @@ class Record:
         states = None if self.states is None else self.states[rows]
         weights = None if self.weights is None else self.weights[rows]
         return Record(self.X[rows], self.is_start[rows], states, weights)
+
+
+def join(pieces: list[Record]) -> Record:
+    """One record of many, in memory of its own."""
+    has_states = any(piece.states is not None for piece in pieces)
+    has_weights = any(piece.weights is not None for piece in pieces)
+    states = [np.full(len(piece), UNKNOWN) if piece.states is None else piece.states for piece in pieces]
+    weights = [np.ones(len(piece)) if piece.weights is None else piece.weights for piece in pieces]
+    return Record(
+        np.concatenate([piece.X for piece in pieces]),
+        np.concatenate([piece.is_start for piece in pieces]),
+        np.concatenate(states) if has_states else None,
+        np.concatenate(weights) if has_weights else None,
+    )

@@ -18,13 +18,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hmmstream import inference
-from hmmstream.arrays import UNKNOWN, FloatArray, matrix, observations
+from hmmstream.arrays import FloatArray, matrix, observations
 from hmmstream.background import SecondProcess
 from hmmstream.emissions import Emission, specification
 from hmmstream.learner import Learner, Peek
 from hmmstream.model import HMM
 from hmmstream.priors import Prior
-from hmmstream.record import Record
+from hmmstream.record import Record, join
 from hmmstream.recursions import rows
 from hmmstream.recursions.state import N_SEEN
 from hmmstream.starts import find_start
@@ -307,17 +307,3 @@ class SelfStart:
     def __getstate__(self) -> dict[str, Any]:
         self._go_on_looking(wait=True)
         return {**self.__dict__, "background": None}
-
-
-def join(pieces: list[Record]) -> Record:
-    """One record of many, in memory of its own."""
-    has_states = any(piece.states is not None for piece in pieces)
-    has_weights = any(piece.weights is not None for piece in pieces)
-    states = [np.full(len(piece), UNKNOWN) if piece.states is None else piece.states for piece in pieces]
-    weights = [np.ones(len(piece)) if piece.weights is None else piece.weights for piece in pieces]
-    return Record(
-        np.concatenate([piece.X for piece in pieces]),
-        np.concatenate([piece.is_start for piece in pieces]),
-        np.concatenate(states) if has_states else None,
-        np.concatenate(weights) if has_weights else None,
-    )

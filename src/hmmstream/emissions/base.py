@@ -112,6 +112,11 @@ class Emission(Compilable, ABC):
         return self.n_components * self.n_statistics
 
     @property
+    def has_gradient(self) -> bool:
+        """Whether the family can be differentiated by its parameters."""
+        return type(self).gradient is not Emission.gradient
+
+    @property
     def specification(self) -> tuple[Any, ...]:
         """What is fixed besides the class and the values, such as the kind of covariance."""
         return ()
@@ -362,6 +367,11 @@ class IndependentFeatures(Emission):
     is_separable = True
     n_feature_statistics: int = 1
     value_bounds: tuple[tuple[float, float], ...] = ()  # lowest and highest of each of the values, if they have any
+
+    @property
+    def has_gradient(self) -> bool:
+        """Whether the family can be differentiated by its parameters."""
+        return type(self).feature_gradient is not IndependentFeatures.feature_gradient
 
     def __init__(self, **values: ArrayLike | None) -> None:
         self.n_feature_parameters = len(self.value_names)

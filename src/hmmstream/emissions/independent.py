@@ -94,6 +94,11 @@ class Independent(Emission):
         self.part_features = tuple(size for _, size in flat)
         self._set_parts([part for part, _ in flat])
 
+    @property
+    def has_gradient(self) -> bool:
+        """Whether the family can be differentiated by its parameters."""
+        return all(part.has_gradient for part in self.parts)
+
     def _set_parts(self, parts: Sequence[Emission]) -> None:
         numbers = {part.n_components for part in parts}
         if len(numbers) > 1:

@@ -1,0 +1,466 @@
+"""The second stage of learning: as accurate as maximum likelihood, in one pass, with nothing to tune.
+
+Online EM is robust far from the answer and slow close to it. The second stage starts from what it has found. It follows
+the derivatives of the filter by all parameters, which give the score of each row, the gradient of its log predictive
+density, and moves the parameters by Newton steps: the inverse of the information of all rows, times the score of a
+block of new ones. This is recursive maximum likelihood, which no other method beats in the long run.
+
+What it needs is a good start. So the first rows are kept, and each time that their number has doubled one looks at
+all of them again and climbs to the maximum of their likelihood. Where the recursion had been left next to nothing to
+climb, it is trusted from there on, and the rows are let go: when that is, the data decides. If it predicts worse than
+online EM for a while, it is given up, and begins anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hmmstream import information
+from hmmstream.arrays import UNKNOWN, FloatArray, IntArray, known_states, row_weights
+from hmmstream.em import EM
+from hmmstream.inference import Memory, Pass, Underflow, Workers
+from hmmstream.model import HMM
+from hmmstream.parameters import Parameters
+from hmmstream.record import Record, join
+from hmmstream.recursions import exact, rows
+
+FIRST_LOOK = 1024  # rows
+ROWS_A_PARAMETER = 16  # that a look needs at least
+MOST_ROWS = 2**15  # that are kept
+MOST_NUMBERS = 2**20  # if there are many features
+MOST_PARAMETERS = 320  # free ones; the work for each row grows with their square
+BLOCK, SHARE = 256, 64  # rows of a block: so many, or this share of all before it
+LARGEST_BLOCK = 2**13
+RECENT_ROWS = 2**13  # that are kept for the curvature of the likelihood
+STEPS = 20  # of a climb
+AT_THE_TOP = 0.05  # log-likelihood that a further step would gain
+EM_ITERATIONS = 60
+FEW_LOOKS = 4  # times FIRST_LOOK: up to this number of rows, the start has another chance
+FEWEST_VISITS = 32.0  # rows in each state
+TRUSTED = 0.5  # log-likelihood that a look gains at most, where the recursion needs no further ones
+GIVEN_UP = 12.0  # log-likelihood that is lost against online EM
+PROVEN = 3.0  # the same, at the end of a block: less than this is as good
+RIDGE = 1e-9  # of the information, each parameter in its own unit: what nobody knows stays as it is
+
+
+class Score(NamedTuple):
+    """What rows say about the parameters at some point."""
+
+    log_likelihood: float
+    gradient: FloatArray
+    outer: FloatArray  # sum of the outer products of the gradients of each row
+    scatter: FloatArray  # the same for the sums over so many rows that they are independent, whatever the world is
+    visits: FloatArray  # (m,): expected number of rows in each state of which something was seen
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether anything can be learned from it."""
+        return bool(np.isfinite(self.log_likelihood) and np.isfinite(self.outer).all())
+
+    @property
+    def height(self) -> float:
+        """The log-likelihood of a point from which one can climb."""
+        return self.log_likelihood if self.is_finite else -np.inf
+
+
+class Position(NamedTuple):
+    """Where the filter stands, and how that changes with the parameters."""
+
+    phi: FloatArray  # (m,)
+    slopes: FloatArray  # (m, numbers that the recursions differentiate by)
+
+
+class Refinement:
+    """Parameters that follow the maximum of the likelihood. They are there once it ``is_active``, and good once proven.
+
+    Parameters
+    ----------
+    start : HMM
+        The family and the structure, and where EM begins that looks at the first rows.
+    """
+
+    def __init__(self, start: HMM) -> None:
+        self.model = start
+        self._lay_out()
+        self.begin()
+
+    def _lay_out(self) -> None:
+        self._parameters = Parameters(self.model)
+        self._directions = self._parameters.directions()
+        self._by_parameter = self._parameters.cell_derivatives(self.model.transmat)
+        self._piece = max(BLOCK, MOST_NUMBERS // 8 // len(self._by_parameter))  # rows that are worked on together
+        self._memory = Memory()
+
+    @staticmethod
+    def is_possible(start: HMM) -> bool:
+        """Whether there is a second stage: the family has derivatives, and there are not too many parameters."""
+        return start.emission.has_gradient and 0 < len(Parameters(start).free()) <= MOST_PARAMETERS
+
+    def begin(self, n_idle: int = 0) -> None:
+        """Gather rows for a new beginning, after so many more that are not kept."""
+        d, size = self.model.emission.n_features, self._parameters.size
+        self.is_active = self.is_trusted = self.is_proven = False
+        self.recent = Record(np.empty((0, d)), np.zeros(0, dtype=np.bool_))  # the latest of the rows that were let go
+        self.values = np.zeros(size)
+        self.information = np.zeros((size, size))
+        self.scatter = np.zeros((size, size))
+        self.damping = np.zeros(size)
+        self.position = self._first_position()
+        self.X = np.empty((FIRST_LOOK, d))  # rows that are kept, or wait
+        self.is_start = np.zeros(FIRST_LOOK, dtype=np.bool_)
+        self.states = np.full(FIRST_LOOK, UNKNOWN)
+        self.weights = np.ones(FIRST_LOOK)
+        self.has_states = self.has_weights = False
+        self.n_idle = n_idle
+        self.n_rows = 0  # in these arrays
+        self.n_done = 0  # of them that the recursion has gone through
+        self.n_before = 0  # rows that were let go
+        self.next_look = max(FIRST_LOOK, ROWS_A_PARAMETER * self._directions.shape[1])
+        self.is_interrupted = False  # the rows before the next one were not taken
+        self.lost = 0.0  # log-likelihood, against online EM
+        self.rival = 0.0  # the log-likelihood that online EM had come to when the last block ended
+
+    def _first_position(self) -> Position:
+        m, n_cells = self.model.n_components, self._parameters.table.size
+        return Position(np.array(self.model.startprob), np.zeros((m, self._parameters.n_groups + n_cells + m)))
+
+    @property
+    def _largest(self) -> int:
+        return int(min(MOST_ROWS, max(MOST_NUMBERS // self.X.shape[1], self.next_look)))
+
+    @property
+    def room(self) -> int:
+        """The number of rows that can be taken before there is work to do."""
+        if self.n_idle:
+            return self.n_idle
+        n = self.n_before + self.n_rows
+        ends = [] if self.is_trusted else [self.next_look - self.n_rows]
+        if self.is_active:
+            block = min(max(BLOCK, (self.n_before + self.n_done) // SHARE), LARGEST_BLOCK)
+            ends.append(self.n_before + self.n_done + block - n)
+        return int(min(ends))
+
+    def take(self, data: Record) -> None:
+        """Keep some rows, no more than there is ``room`` for."""
+        if self.n_idle:
+            self.n_idle -= len(data)
+            return
+        if self.is_interrupted:
+            data.is_start[:1] = True
+            self.is_interrupted = False
+        first, last = self.n_rows, self.n_rows + len(data)
+        if last > len(self.X):
+            more = max(last, 2 * len(self.X)) - len(self.X)
+            self.X = np.concatenate([self.X, np.empty((more, self.X.shape[1]))])
+            self.is_start = np.concatenate([self.is_start, np.zeros(more, dtype=np.bool_)])
+            self.states = np.concatenate([self.states, np.full(more, UNKNOWN)])
+            self.weights = np.concatenate([self.weights, np.ones(more)])
+        self.X[first:last], self.is_start[first:last] = data.X, data.is_start
+        self.has_states |= data.states is not None
+        self.has_weights |= data.weights is not None
+        self.states[first:last] = UNKNOWN if data.states is None else data.states
+        self.weights[first:last] = 1.0 if data.weights is None else data.weights
+        self.n_rows = last
+
+    def interrupt(self) -> None:
+        """Let rows pass that nothing is to be learned from."""
+        self.is_interrupted, self.rival = True, np.nan
+
+    def work(self, found: Callable[[], HMM], log_likelihood: float) -> None:
+        """Go on, when there is no more room: ``found`` tells what online EM has come to, with this log-likelihood."""
+        if self.is_active:
+            self._follow(log_likelihood)
+        if not self.is_trusted and self.n_rows >= self.next_look:
+            self._look(found(), log_likelihood)
+
+    # --- the recursion ----------------------------------------------------------------------------------------------
+
+    def _follow(self, rival: float) -> None:
+        """A Newton step for the rows of a block, unless online EM had predicted them better."""
+        block = self._record(self.n_done, self.n_rows)
+        score, self.position = self._score(self.values, block, self.position)
+        ahead, self.rival = rival - self.rival, rival
+        if np.isfinite(ahead):
+            self.lost = max(0.0, self.lost + ahead - score.log_likelihood)
+        if not score.is_finite or self.lost > GIVEN_UP:
+            self.begin()
+            return
+        self.information += score.outer
+        self.scatter += score.scatter
+        self.values = self._moved(self.values, self._newton(self.information, self.damping, score.gradient))
+        self.is_proven |= self.lost < PROVEN
+        self.n_done = self.n_rows
+        if self.is_trusted:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Forget the rows, but for the latest."""
+        block = self._record(0, self.n_rows)
+        self.recent = (
+            join([self.recent, block])[-RECENT_ROWS:] if len(block) < RECENT_ROWS else join([block[-RECENT_ROWS:]])
+        )
+        self.n_before += self.n_rows
+        self.n_rows = self.n_done = 0
+
+    # --- looks ------------------------------------------------------------------------------------------------------
+
+    def _look(self, found: HMM, rival: float) -> None:
+        """Climb to the maximum of the likelihood of all rows, from the best that is known."""
+        data = self._record(0, self.n_rows)
+        recent = self._at(self.values, data).log_likelihood if self.is_active else -np.inf
+        starts = [Parameters(found).values] + ([self.values] if self.is_active else [])
+        if self.n_rows <= FEW_LOOKS * FIRST_LOOK:
+            starts.append(self._batch_em(data))
+        values, score = max(((v, self._at(v, data)) for v in starts), key=lambda pair: pair[1].height)
+        values, score, is_top = self._climb(values, score, data)
+        is_safe = bool(is_top and score.visits.min() >= FEWEST_VISITS)
+        is_last = self.n_rows >= self._largest
+        if is_last and not is_safe:
+            self.begin(n_idle=self.n_rows)
+            return
+        self.is_active = is_safe
+        self.is_proven &= is_safe
+        if is_safe:
+            self.is_trusted = bool(score.log_likelihood - recent < TRUSTED or is_last)
+            self.values, self.information, self.scatter = values, score.outer, score.scatter
+            self.damping = self._damping(score.outer)
+            _, self.position = self._score(values, data, self._first_position())
+            self.n_done, self.rival, self.lost = self.n_rows, rival, 0.0
+        self.next_look = min(2 * self.n_rows, self._largest)
+        if self.is_trusted:
+            self._let_go()
+            self.X, self.is_start = self.X[:FIRST_LOOK].copy(), self.is_start[:FIRST_LOOK].copy()
+            self.states, self.weights = self.states[:FIRST_LOOK].copy(), self.weights[:FIRST_LOOK].copy()
+
+    def _batch_em(self, data: Record) -> FloatArray:
+        """What EM makes of all rows at once: online, a bad start may lose a state in the first of them."""
+        fit = EM(self.model, data, start_kind="fixed").run(EM_ITERATIONS, tol=1.0)
+        return Parameters(fit.model).values
+
+    def _damping(self, outer: FloatArray) -> FloatArray:
+        """Information that nobody has: it keeps parameters where they are of which the data say next to nothing.
+
+        It is about that of one row on the best known parameter of the same kind.
+        """
+        damping = np.ones(len(outer))
+        for kind in self._parameters.table.T:
+            damping[kind] = np.diag(outer)[kind].max() / max(self.n_rows, 1)
+        return damping
+
+    def _climb(self, values: FloatArray, score: Score, data: Record) -> tuple[FloatArray, Score, bool]:
+        """Newton steps with the outer information, shorter ones where they lead down. Whether the top was reached."""
+        if score.height == -np.inf:
+            return values, score, False
+        for _ in range(STEPS):
+            step = self._newton(score.outer, self._damping(score.outer), score.gradient)
+            while True:
+                moved = self._moved(values, step)
+                promised = float(score.gradient @ (moved - values))
+                if promised < AT_THE_TOP:
+                    return values, score, True
+                there = self._at(moved, data)
+                if there.height > score.log_likelihood:
+                    break
+                step = 0.25 * step
+            values, score = moved, there
+        return values, score, False
+
+    # --- at some point of the parameters ----------------------------------------------------------------------------
+
+    def _record(self, first: int, last: int) -> Record:
+        piece = slice(first, last)
+        states = self.states[piece] if self.has_states else None
+        return Record(self.X[piece], self.is_start[piece], states, self.weights[piece] if self.has_weights else None)
+
+    def _at(self, values: FloatArray, data: Record) -> Score:
+        """What rows from the beginning say about the parameters."""
+        return self._score(values, data, self._first_position())[0]
+
+    def _score(self, values: FloatArray, data: Record, position: Position) -> tuple[Score, Position]:
+        """What rows say about the parameters, and where the filter stands then."""
+        groups, n_cells = self._parameters.groups.ravel(), len(self._by_parameter)
+        log_likelihood, gradient, outer = 0.0, np.zeros(n_cells), np.zeros((n_cells, n_cells))
+        visits, scatter = np.zeros(len(position.phi)), np.zeros((n_cells, n_cells))
+        phi, slopes = (part.copy() for part in position)
+        with np.errstate(all="ignore"):  # what is no number is seen to by those who asked
+            try:
+                work = Pass(self._parameters.at(values), min(len(data), self._piece), self._memory)
+                for piece in work.blocks(len(data)):
+                    block = data[piece]
+                    n, before = len(block), phi.copy()
+                    log_likelihood += work.forward(block, phi)
+                    gradients = np.empty((n, len(phi), work.emission.n_parameters))
+                    rows.gradients(work.emission, work.theta, block.X, gradients)
+                    by_cell = np.empty((n, n_cells))
+                    chain = (work.chain, work.transmat, groups, block.is_start, work.filtered(n), before, work.g[:n])
+                    exact.tangent(*chain, gradients, slopes, by_cell)
+                    weighted = by_cell if block.weights is None else by_cell * block.weights[:, np.newaxis]
+                    sums = sums_of_blocks(weighted)
+                    gradient += sums.sum(axis=0)
+                    scatter += sums.T @ sums
+                    visits += (~np.isnan(block.X).all(axis=1)).astype(np.float64) @ chain[4]
+                    outer += weighted.T @ by_cell
+            except (Underflow, ValueError):
+                log_likelihood = np.nan
+            chain_rule = self._by_parameter
+            outer, scatter = (chain_rule.T @ matrix @ chain_rule for matrix in (outer, scatter))
+            score = Score(log_likelihood, gradient @ chain_rule, outer, scatter, visits)
+        return score, Position(phi, slopes)
+
+    def _newton(self, outer: FloatArray, damping: FloatArray, gradient: FloatArray) -> FloatArray:
+        """The step of the free parameters to where the gradient vanishes."""
+        D = self._directions
+        matrix, slope = D.T @ (outer + np.diag(damping)) @ D, D.T @ gradient
+        unit = np.sqrt(np.maximum(np.diag(matrix), 0.0))  # rounding may have left less than nothing
+        unit[unit == 0.0] = 1.0
+        scaled = matrix / unit / unit[:, np.newaxis]
+        scaled[np.diag_indices_from(scaled)] += RIDGE
+        try:
+            return np.asarray(np.linalg.solve(scaled, slope / unit) / unit)
+        except np.linalg.LinAlgError:
+            return np.zeros(len(slope))
+
+    def _moved(self, values: FloatArray, step: FloatArray) -> FloatArray:
+        """Other values. Half of the way to its bound a parameter goes as it is told to, and from there on ever less."""
+        low, high = self._parameters.low, self._parameters.high
+        change = self._directions @ step
+        span = np.where(change < 0.0, values - low, high - values)
+        with np.errstate(all="ignore"):
+            x = -np.nan_to_num(abs(change) / span, nan=0.0, posinf=np.inf)
+            left = span * np.where(x > -0.5, 1.0 + x, 0.5 * np.exp(2.0 * x + 1.0))
+            moved = np.where(span < np.inf, np.where(change < 0.0, low + left, high - left), values + change)
+        for members, counts in self._parameters.sums:
+            moved[members] /= counts @ moved[members]
+        return moved
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if not name.startswith("_")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._lay_out()
+
+    # --- what was found ---------------------------------------------------------------------------------------------
+
+    @property
+    def found(self) -> HMM:
+        """The model with the parameters as they stand."""
+        point = self._parameters.at(self.values)
+        return HMM(self.model.startprob, point.transmat, point.emission, self.model.transition)
+
+    def spread(self, model: HMM, *, robust: bool = False) -> information.Spread:
+        """How far ``model`` may be from the truth, from the information of all rows.
+
+        If ``robust``, also where the truth is no model of this kind: the scatter of the scores is taken as it is, and
+        the curvature of the likelihood from the latest rows.
+        """
+        parameters = Parameters(model)
+        n, outer, scatter = self.n_before + self.n_done, self.information, self.scatter
+        recent = join([self.recent, self._record(0, self.n_rows)])[-RECENT_ROWS:]
+        if not self.is_active:
+            score = self._at(parameters.values, recent)
+            n, outer, scatter = len(recent), score.outer, score.scatter
+        on_edge = information.is_on_edge(parameters, outer, max(n, 1))
+        if not robust:
+            return information.spread(parameters, outer, on_edge)
+        scales = information.natural_scales(parameters, outer, max(n, 1))
+        curvature = information.observed_information(parameters, recent, scales, Workers(1))
+        return information.robust_spread(parameters, curvature * n / len(recent), scatter, on_edge)
+
+    # --- order and storage ------------------------------------------------------------------------------------------
+
+    def relabel(self, at: IntArray, start: HMM) -> None:
+        """Put the states in another order: ``start`` has its states in the new one, in which i was ``at[i]``."""
+        before = self._parameters
+        self.model = start
+        self._lay_out()
+        after, m = self._parameters, len(at)
+        source = np.empty(after.size, dtype=np.int64)
+        is_group = after.groups >= 0
+        source[after.groups[is_group]] = before.groups[np.ix_(at, at)][is_group]
+        source[after.table] = before.table[at]
+        n_groups, width = after.n_groups, after.table.shape[1]
+        cells = np.concatenate([source[:n_groups], (n_groups + at[:, np.newaxis] * width + np.arange(width)).ravel()])
+        cells = np.append(cells, n_groups + m * width + at)
+        self.values, self.damping = self.values[source], self.damping[source]
+        self.information = self.information[np.ix_(source, source)]
+        self.scatter = self.scatter[np.ix_(source, source)]
+        self.position = Position(self.position.phi[at], self.position.slopes[np.ix_(at, cells)])
+        new_name = np.append(np.argsort(at), UNKNOWN)  # of each state, and of one that is not known
+        self.states = new_name[self.states]
+        if self.recent.states is not None:
+            self.recent = replace(self.recent, states=new_name[self.recent.states])
+
+    def document(self) -> dict[str, Any]:
+        """All that it holds, as numbers and arrays."""
+        rows = self._record(0, self.n_rows)
+        numbers = {name: getattr(self, name) for name in NUMBERS}
+        return {**numbers, **self.position._asdict(), "rows": vars(rows), "recent": vars(self.recent)}
+
+    def restore(self, document: dict[str, Any]) -> None:
+        """Go on from a document; one that does not fit is refused."""
+        for name, now in ((name, getattr(self, name)) for name in NUMBERS):
+            value = document[name]
+            if isinstance(now, np.ndarray):
+                value = _fitting(value, now.shape)
+            elif type(value) is not type(now) or (isinstance(now, int) and not 0 <= value < 2**53):
+                raise ValueError(f"{name} of its second stage is {value!r}")
+            setattr(self, name, value)
+        self.position = Position(
+            *(_fitting(document[name], part.shape) for name, part in self.position._asdict().items())
+        )
+        data, self.recent = (self._restored(document[name]) for name in ("rows", "recent"))
+        if (
+            not len(data) == self.n_rows >= self.n_done
+            or len(data) > 2 * MOST_ROWS
+            or self.next_look < 1
+            or self.room < 0
+        ):
+            raise ValueError("its second stage has lost its rows")
+        self.n_rows = 0
+        self.take(data)
+        if self.is_active:
+            self.found  # noqa: B018  # the parameters make a model, or this says why not
+
+    def _restored(self, rows: dict[str, Any]) -> Record:
+        X, n, m = rows["X"], len(rows["X"]), self.model.n_components
+        X = _fitting(X, (n, self.X.shape[1]), can_miss=True)
+        is_start = np.array(rows["is_start"], dtype=np.bool_).reshape(n)
+        return Record(X, is_start, known_states(rows["states"], n, m), row_weights(rows["weights"], n))
+
+
+NUMBERS = (
+    *(
+        "is_active",
+        "is_trusted",
+        "is_proven",
+        "is_interrupted",
+        "n_idle",
+        "n_rows",
+        "n_done",
+        "n_before",
+        "next_look",
+        "lost",
+        "rival",
+    ),
+    *("values", "information", "scatter", "damping"),
+)
+
+
+def sums_of_blocks(numbers: FloatArray) -> FloatArray:
+    """Sums over as many rows as a block has at least, and over what is left."""
+    whole = len(numbers) - len(numbers) % BLOCK
+    sums = np.ones(BLOCK) @ numbers[:whole].reshape(-1, BLOCK, numbers.shape[1])
+    return np.vstack([sums, numbers[whole:].sum(axis=0)])
+
+
+def _fitting(array: Any, shape: tuple[int, ...], *, can_miss: bool = False) -> FloatArray:
+    if not isinstance(array, np.ndarray) or array.shape != shape or array.dtype != np.float64:
+        raise ValueError("its second stage is not that of its model")
+    if not (np.isfinite(array) | (np.isnan(array) & can_miss)).all():
+        raise ValueError("its second stage must hold finite numbers")
+    return array.copy()

@@ -1,0 +1,300 @@
+"""The second stage: as accurate as maximum likelihood, whatever the start, and it says how sure it is."""
+
+import math
+import pickle
+
+import models
+import numpy as np
+import pytest
+
+import hmmstream
+from benchmarks import efficiency
+from hmmstream import (
+    HMM,
+    BatchHMM,
+    Constant,
+    Fleet,
+    Gaussian,
+    Learner,
+    OnlineHMM,
+    Poisson,
+    Polyak,
+    Prior,
+    StatisticAverage,
+)
+from hmmstream.averaging import Refined
+from hmmstream.checkpoint import Builder, describe
+from hmmstream.information import chain_values
+from hmmstream.parameters import Parameters
+from hmmstream.refinement import FIRST_LOOK, MOST_ROWS, Refinement
+from paper.model import START, TRUTH
+
+
+@pytest.fixture(scope="module")
+def X():
+    return TRUTH.sample(20_000, 3)[0]
+
+
+@pytest.fixture(scope="module")
+def whole(X):
+    return learned(X)
+
+
+def learned(*pieces, start=START, averaging="refined", **options):
+    learner = Learner(start, averaging=averaging, **options)
+    for piece in pieces:
+        learner.learn(piece)
+    return learner
+
+
+def assert_identical(a, b):
+    for name, value in a.refinement.document().items():
+        np.testing.assert_equal(b.refinement.document()[name], value, err_msg=name)
+    np.testing.assert_array_equal(models.values(a.model), models.values(b.model))
+
+
+# --- accuracy -------------------------------------------------------------------------------------------------------
+
+
+def test_after_a_look_the_model_is_the_maximum_of_the_likelihood(X):
+    n = 4 * FIRST_LOOK
+    learner = learned(X[:n])
+    assert learner.refinement.is_active
+    ours, data = learner.model, X[:n]
+    init = HMM(START.startprob, TRUTH.transmat, TRUTH.emission)
+    theirs = BatchHMM(2, init=init, start="fixed", n_iter=2000, tol=1e-6).fit(data).model_
+    assert theirs.log_likelihood(data) - ours.log_likelihood(data) < 0.05
+    assert abs(models.values(ours) - models.values(theirs)).max() < 0.01
+
+
+def test_the_bound_is_reached_and_intervals_hold_the_truth():
+    """60 runs. The mean ratio has a standard deviation of 0.13, so that it exceeds 1.5 in one of 10,000 such tests."""
+    runs = [efficiency.one_run(TRUTH, START, (8_000, 32_000), ("refined",), seed) for seed in range(60)]
+    for row in efficiency.rows_of(TRUTH, runs, (8_000, 32_000)):
+        assert row.n_lost == 0
+        assert row.ratios["refined"].mean() < 1.5
+        assert 0.89 < row.coverage.mean() < 0.99  # of 300 intervals, 95 % are expected
+
+
+@pytest.mark.parametrize("name", ["poisson", "masked chain"])
+def test_starts_that_lose_the_raw_iterate_are_no_obstacle(name):
+    """Four runs of n = 16,000: errors of 20 times the bound would mean that a state was lost."""
+    truth, start = efficiency.suite()[name]
+    runs = [efficiency.one_run(truth, start, (16_000,), ("refined", "iterate"), seed) for seed in range(4)]
+    (row,) = efficiency.rows_of(truth, runs, (16_000,))
+    assert row.n_lost == 0
+    assert row.ratios["refined"].mean() < 2.5
+    assert row.ratios["refined"].mean() < 1.05 * row.ratios["iterate"].mean()
+
+
+# --- when there is one ----------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_refined_before_the_first_look(X):
+    few = learned(X[: FIRST_LOOK - 1])
+    assert not few.refinement.is_active
+    np.testing.assert_array_equal(
+        models.values(few.model), models.values(learned(X[: FIRST_LOOK - 1], averaging=StatisticAverage()).model)
+    )
+    few.learn(X[FIRST_LOOK - 1 : FIRST_LOOK])
+    assert few.refinement.is_active
+    assert not few.refinement.is_proven
+    few.learn(X[FIRST_LOOK : FIRST_LOOK + 256])
+    assert few.refinement.is_proven  # it has predicted a block as well as online EM
+
+
+def test_rows_are_let_go_once_the_recursion_is_trusted(whole):
+    assert whole.refinement.is_trusted
+    assert whole.refinement.X.nbytes < 2**17
+
+
+def test_only_worlds_that_stay_as_they_are_have_a_second_stage():
+    for averaging in ("auto", None, StatisticAverage(), Polyak(100)):
+        assert Learner(START, averaging=averaging).refinement is None
+    for options in (
+        {"step": Constant(0.01)},
+        {"step": lambda n: n**-0.7},
+        {"prior": Prior(transitions=1.0)},
+        {"n_min": math.inf},
+    ):
+        assert Learner(START, averaging="refined", **options).refinement is None
+    assert Learner(START, averaging=Refined(), prior=Prior()).refinement is not None
+    with pytest.raises(ValueError, match="second stage"):
+        Fleet(init=START, averaging="refined")
+
+
+def test_a_family_without_derivatives_has_none():
+    class Plain(models.ReferenceRayleigh):
+        feature_gradient = hmmstream.IndependentFeatures.feature_gradient
+
+    start = HMM([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], Plain([0.5, 2.0]))
+    assert Learner(start, averaging="refined").refinement is None
+    assert not Refinement.is_possible(start)
+
+
+def test_very_many_parameters_have_none():
+    m = 20
+    assert not Refinement.is_possible(HMM(np.full(m, 1 / m), np.full((m, m), 1 / m), Poisson(np.arange(1.0, m + 1))))
+
+
+def test_states_that_are_not_there_keep_it_out_and_do_no_harm():
+    """One state in the data, two in the model, far apart: the second is hardly ever visited."""
+    rng = np.random.default_rng(0)
+    start = HMM([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], Gaussian("tied", means=[0.0, 100.0], covars=1.0))
+    learner = learned(rng.normal(0.0, 1.0, 3 * FIRST_LOOK), start=start)
+    assert not learner.refinement.is_active
+    assert np.isfinite(models.values(learner.model)).all()
+
+
+def test_a_world_that_changes_ends_it_and_it_begins_anew(X):
+    """Means move by 3 standard deviations: the past is worth nothing, and what was refined must not be reported on."""
+    learner = learned(X)
+    moved = TRUTH.sample(3_000, 5)[0] + 2.0
+    learner.learn(moved[:600])
+    assert not learner.refinement.is_active
+    learner.learn(moved[600:])
+    assert learner.refinement.is_active  # again, from the rows after the change alone
+    np.testing.assert_allclose(learner.model.emission.means[:, 0], [2.0, 3.0], atol=0.4)
+
+
+def test_rows_that_cannot_be_learned_from_are_kept_for_no_longer_than_the_limit():
+    learner = learned(np.zeros(MOST_ROWS + 500))  # all the same: no maximum
+    assert not learner.refinement.is_active
+    assert len(learner.refinement.X) <= 2 * MOST_ROWS
+    assert np.isfinite(models.values(learner.model)).all()
+
+
+# --- the same, however it comes -------------------------------------------------------------------------------------
+
+
+def test_chunks_make_no_difference(X, whole):
+    assert_identical(whole, learned(*np.array_split(X, 37)))
+    one_by_one = Learner(START, averaging="refined")
+    for x in X[:3000, 0]:
+        one_by_one.learn_one(x)
+    assert_identical(learned(X[:3000]), one_by_one)
+
+
+@pytest.mark.parametrize("n", [500, 1500, 9000])
+def test_files_and_copies_continue_bit_for_bit(n, X, whole, tmp_path):
+    hmmstream.save(learned(X[:n]), tmp_path / "m.hmm")
+    for learner in (hmmstream.load(tmp_path / "m.hmm"), pickle.loads(pickle.dumps(learned(X[:n])))):
+        learner.learn(X[n:])
+        assert_identical(whole, learner)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("values", np.zeros(3)),
+        ("information", np.full((7, 7), np.nan)),
+        ("n_rows", -1),
+        ("n_done", 10**9),
+        ("is_active", 3),
+        ("slopes", np.zeros((2, 2))),
+        ("rows", {"X": np.zeros((2, 5)), "is_start": np.zeros(2, bool), "states": None, "weights": None}),
+    ],
+)
+def test_damaged_files_are_refused(name, value, X):
+    description = describe(learned(X[:2000]))
+    description["refinement"][name] = value
+    with pytest.raises(ValueError, match=r"second stage|model"):
+        Builder().build(description)
+
+
+def test_relabelled_states_take_it_along(X, whole):
+    learner = learned(X[:9000])
+    learner.relabel([1, 0])
+    learner.learn(X[9000:])
+    learner.relabel([1, 0])
+    np.testing.assert_allclose(models.values(learner.model), models.values(whole.model), rtol=1e-10)
+    np.testing.assert_allclose(learner.refinement.information, whole.refinement.information, rtol=1e-9)
+
+
+def test_sequences_known_states_weights_and_gaps_are_understood(X):
+    states = np.full(6000, -1)
+    states[::7] = (X[:6000:7, 0] > 0.5).astype(int)
+    gaps = models.with_gaps(X[:6000], 0.1)
+    learner = Learner(START, averaging="refined")
+    learner.learn(gaps, [2000, 1, 3999], states=states, weights=np.where(np.arange(6000) % 5, 1.0, 2.0))
+    assert learner.refinement.is_active
+    assert np.isfinite(models.values(learner.model)).all()
+
+
+def test_while_frozen_the_model_stays(X):
+    learner = learned(X[:5000])
+    before = models.values(learner.model)
+    learner.freeze()
+    learner.learn(X[5000:9000] + 5.0)
+    np.testing.assert_array_equal(models.values(learner.model), before)
+    learner.unfreeze()
+    learner.learn(X[9000:15_000])
+    np.testing.assert_allclose(models.values(learner.model), models.values(TRUTH), atol=0.1)
+
+
+def test_a_chunk_is_refused_as_a_whole(X):
+    bad = X[:5000].copy()
+    bad[4900] = np.inf
+    learner = Learner(START, averaging="refined")
+    with pytest.raises(ValueError, match=r"X\[4900, 0\].*Nothing was learned"):
+        learner.learn(bad)
+    assert learner.n_samples_seen == 0
+
+
+# --- how sure -------------------------------------------------------------------------------------------------------
+
+
+def test_errors_are_those_of_all_rows(X):
+    hmm = OnlineHMM(init=START, averaging="refined").partial_fit(X)
+    ours, theirs = hmm.standard_errors_, hmm.model_.standard_errors(X)
+    for name, errors in theirs.items():
+        np.testing.assert_allclose(ours[name], errors, rtol=0.25)
+    robust = hmm.standard_errors(robust=True)
+    for name, errors in ours.items():
+        np.testing.assert_allclose(robust[name], errors, rtol=0.5)
+    low, high = hmm.conf_int(0.9)["transmat"]
+    assert (low < hmm.transmat_).all()
+    assert (hmm.transmat_ < high).all()
+
+
+def test_robust_errors_know_of_a_model_that_does_not_fit():
+    """Counts that scatter three times as much as those of Poisson.
+
+    Scores are larger by the root of 3, and errors of rates with them. What takes scores for information believes that
+    they are smaller by it.
+    """
+    rng = np.random.default_rng(2)
+    hidden = HMM([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], Poisson([1.0, 2.0])).sample(40_000, rng)[1]
+    X = rng.negative_binomial(np.array([4.0, 40.0])[hidden], 1.0 / 3.0).astype(float)
+    hmm = OnlineHMM(
+        init=HMM([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], Poisson([6.0, 70.0])), averaging="refined"
+    ).partial_fit(X)
+    factor = (hmm.standard_errors(robust=True)["rates"] / hmm.standard_errors_["rates"]).ravel()
+    np.testing.assert_allclose(factor, 3.0, rtol=0.2)
+
+
+def test_errors_before_there_is_a_second_stage_are_those_of_the_rows_so_far(X):
+    hmm = OnlineHMM(init=START, averaging="refined").partial_fit(X[:800])
+    assert (hmm.standard_errors_["means"] > 0.05).all()
+
+
+def test_without_a_second_stage_one_is_told_what_to_do(X):
+    with pytest.raises(ValueError, match=r"averaging=.refined.*keep_journal"):
+        OnlineHMM(init=START, averaging=None).partial_fit(X[:100]).standard_errors_  # noqa: B018
+
+
+@pytest.mark.parametrize("structure", list(models.STRUCTURES))
+def test_derivatives_of_dwell_times_and_of_the_long_run(structure):
+    model = models.make("poisson", structure)
+    parameters = Parameters(model)
+    directions = parameters.directions()
+    step = 1e-6 * np.random.default_rng(1).standard_normal(directions.shape[1])
+    ends = []
+    for sign in (-1.0, 1.0):
+        point = parameters.at(parameters.values + sign * directions @ step)
+        moved = Parameters(HMM(model.startprob, point.transmat, point.emission, model.transition))
+        ends.append({name: values for name, (values, _) in chain_values(moved).items()})
+    for name, (_, slopes) in chain_values(parameters).items():
+        np.testing.assert_allclose(
+            slopes @ directions @ step, (ends[1][name] - ends[0][name]) / 2, rtol=1e-4, atol=1e-12
+        )
