@@ -1,5 +1,6 @@
 """The second stage: as accurate as maximum likelihood, whatever the start, and it says how sure it is."""
 
+import inspect
 import math
 import pickle
 
@@ -16,6 +17,7 @@ from hmmstream import (
     Fleet,
     Gaussian,
     Learner,
+    Masked,
     OnlineHMM,
     Poisson,
     Polyak,
@@ -191,6 +193,12 @@ def test_files_and_copies_continue_bit_for_bit(n, X, whole, tmp_path):
         ("n_rows", -1),
         ("n_done", 10**9),
         ("is_active", 3),
+        ("is_active", False),
+        ("next_look", 2000),
+        ("next_look", 10**15),
+        ("n_idle", 5),
+        ("lost", -1e300),
+        ("phi", np.array([-1.0, 2.0])),
         ("slopes", np.zeros((2, 2))),
         ("rows", {"X": np.zeros((2, 5)), "is_start": np.zeros(2, bool), "states": None, "weights": None}),
     ],
@@ -199,6 +207,14 @@ def test_damaged_files_are_refused(name, value, X):
     description = describe(learned(X[:2000]))
     description["refinement"][name] = value
     with pytest.raises(ValueError, match=r"second stage|model"):
+        Builder().build(description)
+
+
+def test_rows_that_the_model_refuses_are_refused_in_files_too():
+    start = HMM([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], hmmstream.Categorical(probs=[[0.5, 0.4, 0.1], [0.2, 0.1, 0.7]]))
+    description = describe(learned(start.sample(500, 0)[0], start=start))
+    description["refinement"]["rows"]["X"][:] = 1e9
+    with pytest.raises(ValueError, match="refuses"):
         Builder().build(description)
 
 
@@ -230,6 +246,49 @@ def test_while_frozen_the_model_stays(X):
     learner.unfreeze()
     learner.learn(X[9000:15_000])
     np.testing.assert_allclose(models.values(learner.model), models.values(TRUTH), atol=0.1)
+
+
+def test_a_file_written_after_an_interruption_continues_bit_for_bit(X, tmp_path):
+    learner = learned(X[:1500])
+    learner.freeze()
+    learner.learn(X[1500:1600])
+    learner.unfreeze()
+    hmmstream.save(learner, tmp_path / "m.hmm")
+    again = hmmstream.load(tmp_path / "m.hmm")
+    for one in (learner, again):
+        one.learn(X[1600:4000])
+    assert_identical(learner, again)
+
+
+def test_what_has_not_been_compared_is_not_proven(X):
+    learner = learned(X[:FIRST_LOOK])
+    learner.freeze()
+    learner.learn(X[FIRST_LOOK : FIRST_LOOK + 1])
+    learner.unfreeze()
+    learner.learn(X[FIRST_LOOK + 1 : FIRST_LOOK + 257])
+    assert not learner.refinement.is_proven
+    learner.learn(X[FIRST_LOOK + 257 : FIRST_LOOK + 600])
+    assert learner.refinement.is_proven
+
+
+def test_a_model_that_found_its_own_start_is_not_held_against_it():
+    """The start was made from the rows that are recalled: it explains them better than anything could predict them."""
+    world = efficiency.suite()["six levels"][0]
+    hmm = OnlineHMM(6, Gaussian("tied"), averaging="refined", random_state=0).partial_fit(world.sample(5_000, 1)[0])
+    assert hmm._fitted().refinement.is_proven
+    np.testing.assert_allclose(hmm.means_[:, 0], np.arange(6.0), atol=0.1)
+
+
+def test_a_chain_that_goes_one_way_is_followed_in_logarithms():
+    """40 rows at 0 and then 60 at 5: by then the first state is too improbable for a float, and never comes back."""
+    chain = Masked([[1, 1], [0, 1]])
+    start = HMM([1.0, 0.0], [[0.97, 0.03], [0.0, 1.0]], Gaussian("tied", means=[0.0, 5.0], covars=1.0), chain)
+    sequence = np.concatenate([np.zeros(40), np.full(60, 5.0)])
+    X = np.tile(sequence, 20) + np.random.default_rng(0).normal(0.0, 1.0, 2000)
+    learner = Learner(start, averaging="refined")
+    learner.learn(X, [100] * 20)
+    assert learner.refinement.is_active
+    np.testing.assert_allclose(learner.model.emission.means[:, 0], [0.0, 5.0], atol=0.2)
 
 
 def test_a_chunk_is_refused_as_a_whole(X):
@@ -278,7 +337,16 @@ def test_errors_before_there_is_a_second_stage_are_those_of_the_rows_so_far(X):
     assert (hmm.standard_errors_["means"] > 0.05).all()
 
 
+@pytest.mark.parametrize("averaging", ["auto", "refined", None])
+def test_an_estimator_without_errors_can_be_looked_at(averaging, X):
+    hmm = OnlineHMM(init=START, averaging=averaging).partial_fit(X[:2])
+    assert "OnlineHMM" in hmm._repr_html_()
+    assert isinstance(inspect.getmembers(hmm), list)
+
+
 def test_without_a_second_stage_one_is_told_what_to_do(X):
+    with pytest.raises(ValueError, match=r"robust.*refined"):
+        OnlineHMM(init=START).keep_journal().partial_fit(X[:100]).standard_errors(robust=True)
     with pytest.raises(ValueError, match=r"averaging=.refined.*keep_journal"):
         OnlineHMM(init=START, averaging=None).partial_fit(X[:100]).standard_errors_  # noqa: B018
 

@@ -230,6 +230,9 @@ class HMMEstimator(DensityMixin, BaseEstimator):
                 raise NotFittedError(
                     f"this {type(self).__name__} has learned nothing yet: call fit or partial_fit first"
                 )
+            found = getattr(type(self), name, None)
+            if isinstance(found, property) and found.fget is not None:
+                return found.fget(self)  # it has failed, and says why
             # means_, covars_, rates_, probs_: whatever the emission family calls its values
             emission = self.model_.emission
             if name[:-1] in emission.value_names:

@@ -408,7 +408,7 @@ class Learner:
         """Learn from rows, piece by piece where the second stage has something to do in between."""
         refinement = self.refinement
         if refinement is None or self.frozen:
-            if refinement is not None:
+            if refinement is not None and len(X):
                 refinement.interrupt()
             self._run(X, starts, filtered, states, weights, is_recall=is_recall)
             return
@@ -418,6 +418,8 @@ class Learner:
                 raise self._refusal(X, refused)
         first = 0
         while first < len(X):
+            if refinement.room <= 0:  # the work was broken off
+                refinement.work(lambda: self._averaged_model, self.log_likelihood)
             last = min(first + refinement.room, len(X))
             own = starts[(starts >= first) & (starts < last)] - first if len(starts) else starts
             is_start = np.zeros(last - first, dtype=np.bool_)
@@ -429,6 +431,8 @@ class Learner:
             refinement.take(piece)
             if refinement.room == 0:
                 refinement.work(lambda: self._averaged_model, self.log_likelihood)
+            if is_recall:  # the start was made from these rows, and is no rival
+                refinement.rival = math.nan
             first = last
 
     def _run(
@@ -643,7 +647,7 @@ class Learner:
         return {name: value for name, value in self.__dict__.items() if not name.startswith("_")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
+        self.__dict__.update({"refinement": None, **state})  # a pickle from before there was one
         self.vector = self.vector.copy()  # what was loaded may be read-only
         self.window = self.window and window.copy_of(self.window)
         self._lay_out()

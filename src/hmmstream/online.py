@@ -32,6 +32,10 @@ if TYPE_CHECKING:
 DEFAULT_STEP = Power(0.6)
 
 
+class NoStandardErrors(ValueError, AttributeError):
+    """There is nothing that standard errors could be computed from."""
+
+
 class OnlineHMM(HMMEstimator):
     """Hidden Markov model learned from a stream: one pass, constant memory, always up to date.
 
@@ -376,14 +380,21 @@ class OnlineHMM(HMMEstimator):
 
     @property
     def standard_errors_(self) -> dict[str, FloatArray]:
-        """As ``standard_errors()``."""
-        return self.standard_errors()
+        """As ``standard_errors()``; where there are none, there is no such attribute."""
+        try:
+            return self.standard_errors()
+        except AttributeError:  # nothing was learned
+            raise
+        except (ValueError, NotImplementedError) as error:
+            raise NoStandardErrors(str(error)) from None
 
     def _spread(self, robust: bool) -> information.Spread:
         learner = self._fitted()
         if learner.refinement is not None:
             return learner.refinement.spread(learner.model, robust=robust)
-        if "journal_" not in self.__dict__ or robust:
+        if robust:
+            raise ValueError("robust standard errors come with the second stage: averaging='refined'")
+        if "journal_" not in self.__dict__:
             raise ValueError(
                 "standard errors come with the second stage, averaging='refined', or from a sample of the stream: call "
                 "keep_journal() before learning"
@@ -392,7 +403,8 @@ class OnlineHMM(HMMEstimator):
         anywhere = HMM(model.stationary_distribution(), model.transmat, model.emission, model.transition)
         data = inference.record(anywhere.emission, journal.sample, journal.sample_lengths)
         parameters = Parameters(anywhere)
-        matrix, on_edge = information.information(parameters, data, "outer", inference.Workers(1))
+        with np.errstate(all="ignore"):  # what is not a number is not positive definite
+            matrix, on_edge = information.information(parameters, data, "outer", inference.Workers(1))
         memory = self.step.memory if isinstance(self.step, Schedule) else math.inf
         n = min(self.n_samples_seen_, memory)
         return information.spread(parameters, matrix * (n / len(data)), on_edge)

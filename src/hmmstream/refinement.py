@@ -59,7 +59,7 @@ class Score(NamedTuple):
     @property
     def is_finite(self) -> bool:
         """Whether anything can be learned from it."""
-        return bool(np.isfinite(self.log_likelihood) and np.isfinite(self.outer).all())
+        return bool(np.isfinite(self.log_likelihood) and all(np.isfinite(part).all() for part in self[1:]))
 
     @property
     def height(self) -> float:
@@ -152,6 +152,9 @@ class Refinement:
         if self.is_interrupted:
             data.is_start[:1] = True
             self.is_interrupted = False
+        self._keep(data)
+
+    def _keep(self, data: Record) -> None:
         first, last = self.n_rows, self.n_rows + len(data)
         if last > len(self.X):
             more = max(last, 2 * len(self.X)) - len(self.X)
@@ -184,15 +187,17 @@ class Refinement:
         block = self._record(self.n_done, self.n_rows)
         score, self.position = self._score(self.values, block, self.position)
         ahead, self.rival = rival - self.rival, rival
-        if np.isfinite(ahead):
+        if np.isfinite(ahead) and score.is_finite:
             self.lost = max(0.0, self.lost + ahead - score.log_likelihood)
+            self.is_proven |= self.lost < PROVEN
         if not score.is_finite or self.lost > GIVEN_UP:
             self.begin()
             return
         self.information += score.outer
         self.scatter += score.scatter
-        self.values = self._moved(self.values, self._newton(self.information, self.damping, score.gradient))
-        self.is_proven |= self.lost < PROVEN
+        moved = self._moved(self.values, self._newton(self.information, self.damping, score.gradient))
+        if np.isfinite(moved).all():
+            self.values = moved
         self.n_done = self.n_rows
         if self.is_trusted:
             self._let_go()
@@ -238,8 +243,10 @@ class Refinement:
 
     def _batch_em(self, data: Record) -> FloatArray:
         """What EM makes of all rows at once: online, a bad start may lose a state in the first of them."""
-        fit = EM(self.model, data, start_kind="fixed").run(EM_ITERATIONS, tol=1.0)
-        return Parameters(fit.model).values
+        try:
+            return Parameters(EM(self.model, data, start_kind="fixed").run(EM_ITERATIONS, tol=1.0).model).values
+        except (RuntimeError, ValueError, np.linalg.LinAlgError):  # a family whose M-step is not exact, say
+            return self._parameters.values
 
     def _damping(self, outer: FloatArray) -> FloatArray:
         """Information that nobody has: it keeps parameters where they are of which the data say next to nothing.
@@ -260,7 +267,7 @@ class Refinement:
             while True:
                 moved = self._moved(values, step)
                 promised = float(score.gradient @ (moved - values))
-                if promised < AT_THE_TOP:
+                if not promised >= AT_THE_TOP:
                     return values, score, True
                 there = self._at(moved, data)
                 if there.height > score.log_likelihood:
@@ -282,39 +289,51 @@ class Refinement:
 
     def _score(self, values: FloatArray, data: Record, position: Position) -> tuple[Score, Position]:
         """What rows say about the parameters, and where the filter stands then."""
+        try:
+            return self._score_in_one_pass(values, data, position, in_logs=False)
+        except Underflow:
+            return self._score_in_one_pass(values, data, position, in_logs=True)
+
+    def _score_in_one_pass(
+        self, values: FloatArray, data: Record, position: Position, *, in_logs: bool
+    ) -> tuple[Score, Position]:
         groups, n_cells = self._parameters.groups.ravel(), len(self._by_parameter)
         log_likelihood, gradient, outer = 0.0, np.zeros(n_cells), np.zeros((n_cells, n_cells))
         visits, scatter = np.zeros(len(position.phi)), np.zeros((n_cells, n_cells))
         phi, slopes = (part.copy() for part in position)
         with np.errstate(all="ignore"):  # what is no number is seen to by those who asked
+            phi = np.log(phi) if in_logs else phi
             try:
-                work = Pass(self._parameters.at(values), min(len(data), self._piece), self._memory)
-                for piece in work.blocks(len(data)):
-                    block = data[piece]
-                    n, before = len(block), phi.copy()
-                    log_likelihood += work.forward(block, phi)
-                    gradients = np.empty((n, len(phi), work.emission.n_parameters))
-                    rows.gradients(work.emission, work.theta, block.X, gradients)
-                    by_cell = np.empty((n, n_cells))
-                    chain = (work.chain, work.transmat, groups, block.is_start, work.filtered(n), before, work.g[:n])
-                    exact.tangent(*chain, gradients, slopes, by_cell)
-                    weighted = by_cell if block.weights is None else by_cell * block.weights[:, np.newaxis]
-                    sums = sums_of_blocks(weighted)
-                    gradient += sums.sum(axis=0)
-                    scatter += sums.T @ sums
-                    visits += (~np.isnan(block.X).all(axis=1)).astype(np.float64) @ chain[4]
-                    outer += weighted.T @ by_cell
-            except (Underflow, ValueError):
-                log_likelihood = np.nan
+                point = self._parameters.at(values)
+            except ValueError:
+                return Score(np.nan, gradient, outer, scatter, visits), position
+            work = Pass(point, min(len(data), self._piece), self._memory, in_logs=in_logs)
+            for piece in work.blocks(len(data)):
+                block = data[piece]
+                n, before = len(block), np.exp(phi) if in_logs else phi.copy()
+                log_likelihood += work.forward(block, phi)
+                gradients = np.empty((n, len(phi), work.emission.n_parameters))
+                rows.gradients(work.emission, work.theta, block.X, gradients)
+                by_cell, filtered = np.empty((n, n_cells)), work.filtered(n)
+                chain = (work.chain, work.transmat, groups, block.is_start, filtered, before, work.g[:n])
+                exact.tangent(*chain, gradients, slopes, by_cell)
+                weights = np.ones(n) if block.weights is None else block.weights
+                weighted = by_cell if block.weights is None else by_cell * weights[:, np.newaxis]
+                sums = sums_of_blocks(weighted)
+                gradient += sums.sum(axis=0)
+                scatter += sums.T @ sums
+                outer += weighted.T @ by_cell
+                visits += (~np.isnan(block.X).all(axis=1) & (weights > 0.0)).astype(np.float64) @ filtered
             chain_rule = self._by_parameter
             outer, scatter = (chain_rule.T @ matrix @ chain_rule for matrix in (outer, scatter))
             score = Score(log_likelihood, gradient @ chain_rule, outer, scatter, visits)
-        return score, Position(phi, slopes)
+            return score, Position(np.exp(phi) if in_logs else phi, slopes)
 
     def _newton(self, outer: FloatArray, damping: FloatArray, gradient: FloatArray) -> FloatArray:
         """The step of the free parameters to where the gradient vanishes."""
         D = self._directions
-        matrix, slope = D.T @ (outer + np.diag(damping)) @ D, D.T @ gradient
+        with np.errstate(all="ignore"):
+            matrix, slope = D.T @ (outer + np.diag(damping)) @ D, D.T @ gradient
         unit = np.sqrt(np.maximum(np.diag(matrix), 0.0))  # rounding may have left less than nothing
         unit[unit == 0.0] = 1.0
         scaled = matrix / unit / unit[:, np.newaxis]
@@ -414,23 +433,33 @@ class Refinement:
             *(_fitting(document[name], part.shape) for name, part in self.position._asdict().items())
         )
         data, self.recent = (self._restored(document[name]) for name in ("rows", "recent"))
-        if (
-            not len(data) == self.n_rows >= self.n_done
-            or len(data) > 2 * MOST_ROWS
-            or self.next_look < 1
-            or self.room < 0
-        ):
-            raise ValueError("its second stage has lost its rows")
+        n = self.n_rows
+        is_sound = (
+            self.is_active >= max(self.is_proven, self.is_trusted)
+            and not (self.n_idle and (n or self.is_active))
+            and len(data) == n >= self.n_done
+            and max(n, self.next_look) <= 2 * MOST_ROWS
+            and len(self.recent) <= RECENT_ROWS
+            and 0.0 <= self.lost <= GIVEN_UP
+            and (self.position.phi >= 0.0).all()
+            and abs(self.position.phi.sum() - 1.0) < 1e-8
+            and all((np.diag(matrix) >= 0.0).all() for matrix in (self.information, self.scatter))
+            and (self.damping >= 0.0).all()
+        )
+        if not is_sound or self.room < 1:
+            raise ValueError("its second stage is not one that a stream leads to")
         self.n_rows = 0
-        self.take(data)
+        self._keep(data)
         if self.is_active:
             self.found  # noqa: B018  # the parameters make a model, or this says why not
 
-    def _restored(self, rows: dict[str, Any]) -> Record:
-        X, n, m = rows["X"], len(rows["X"]), self.model.n_components
-        X = _fitting(X, (n, self.X.shape[1]), can_miss=True)
-        is_start = np.array(rows["is_start"], dtype=np.bool_).reshape(n)
-        return Record(X, is_start, known_states(rows["states"], n, m), row_weights(rows["weights"], n))
+    def _restored(self, held: dict[str, Any]) -> Record:
+        n, m = len(held["X"]), self.model.n_components
+        X = _fitting(held["X"], (n, self.X.shape[1]), can_miss=True)
+        if rows.check(self.model.emission, X) != rows.ACCEPTED:
+            raise ValueError("its second stage holds rows that its model refuses")
+        is_start = np.array(held["is_start"], dtype=np.bool_).reshape(n)
+        return Record(X, is_start, known_states(held["states"], n, m), row_weights(held["weights"], n))
 
 
 NUMBERS = (
