@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hmmstream import inference
-from hmmstream.arrays import FloatArray
+from hmmstream.arrays import FloatArray, IntArray
 from hmmstream.inference import Pass, Values, Workers
 from hmmstream.parameters import Parameters, stationary
 from hmmstream.record import Record
@@ -51,19 +51,28 @@ def visit_increments(parameters: Parameters, data: Record, visit: Callable[[slic
         slopes = np.zeros((m, len(cell_derivatives)))
         phi = work.first_filter()
         for piece in work.blocks(len(data)):
-            block = data[piece]
-            before = np.exp(phi) if work.in_logs else phi.copy()
-            work.forward(block, phi)
-            gradients = np.empty((len(block), m, work.emission.n_parameters))
-            rows.gradients(work.emission, work.theta, block.X, gradients)
-            by_cell = np.empty((len(block), len(cell_derivatives)))
-            filtered, gain = work.filtered(len(block)), work.g[: len(block)]
-            exact.tangent(
-                work.chain, work.transmat, groups, block.is_start, filtered, before, gain, gradients, slopes, by_cell
-            )
+            _, by_cell = follow(work, data[piece], groups, phi, slopes)
             visit(piece, by_cell @ cell_derivatives)
 
     inference.run(in_one_pass, point, data, width=len(cell_derivatives))
+
+
+def follow(
+    work: Pass, block: Record, groups: IntArray, phi: FloatArray, slopes: FloatArray
+) -> tuple[float, FloatArray]:
+    """The log-likelihood of a block, and each row's gradient by the numbers that the recursions differentiate by.
+
+    The filter ``phi`` and its ``slopes`` are those before the block, and become those at its end.
+    """
+    before = np.exp(phi) if work.in_logs else phi.copy()
+    log_likelihood = work.forward(block, phi)
+    n = len(block)
+    gradients = np.empty((n, len(phi), work.emission.n_parameters))
+    rows.gradients(work.emission, work.theta, block.X, gradients)
+    by_cell = np.empty((n, slopes.shape[1]))
+    filtered, gain = work.filtered(n), work.g[:n]
+    exact.tangent(work.chain, work.transmat, groups, block.is_start, filtered, before, gain, gradients, slopes, by_cell)
+    return log_likelihood, by_cell
 
 
 def outer_information(parameters: Parameters, data: Record) -> FloatArray:

@@ -26,7 +26,7 @@ from hmmstream.inference import Memory, Pass, Underflow, Workers
 from hmmstream.model import HMM
 from hmmstream.parameters import Parameters
 from hmmstream.record import Record, join
-from hmmstream.recursions import exact, rows
+from hmmstream.recursions import rows
 
 FIRST_LOOK = 1024  # rows
 ROWS_A_PARAMETER = 16  # that a look needs at least
@@ -310,20 +310,17 @@ class Refinement:
             work = Pass(point, min(len(data), self._piece), self._memory, in_logs=in_logs)
             for piece in work.blocks(len(data)):
                 block = data[piece]
-                n, before = len(block), np.exp(phi) if in_logs else phi.copy()
-                log_likelihood += work.forward(block, phi)
-                gradients = np.empty((n, len(phi), work.emission.n_parameters))
-                rows.gradients(work.emission, work.theta, block.X, gradients)
-                by_cell, filtered = np.empty((n, n_cells)), work.filtered(n)
-                chain = (work.chain, work.transmat, groups, block.is_start, filtered, before, work.g[:n])
-                exact.tangent(*chain, gradients, slopes, by_cell)
-                weights = np.ones(n) if block.weights is None else block.weights
+                of_block, by_cell = information.follow(work, block, groups, phi, slopes)
+                log_likelihood += of_block
+                weights = np.ones(len(block)) if block.weights is None else block.weights
                 weighted = by_cell if block.weights is None else by_cell * weights[:, np.newaxis]
                 sums = sums_of_blocks(weighted)
                 gradient += sums.sum(axis=0)
                 scatter += sums.T @ sums
                 outer += weighted.T @ by_cell
-                visits += (~np.isnan(block.X).all(axis=1) & (weights > 0.0)).astype(np.float64) @ filtered
+                visits += (~np.isnan(block.X).all(axis=1) & (weights > 0.0)).astype(np.float64) @ work.filtered(
+                    len(block)
+                )
             chain_rule = self._by_parameter
             outer, scatter = (chain_rule.T @ matrix @ chain_rule for matrix in (outer, scatter))
             score = Score(log_likelihood, gradient @ chain_rule, outer, scatter, visits)
@@ -416,9 +413,9 @@ class Refinement:
 
     def document(self) -> dict[str, Any]:
         """All that it holds, as numbers and arrays."""
-        rows = self._record(0, self.n_rows)
+        kept = self._record(0, self.n_rows)
         numbers = {name: getattr(self, name) for name in NUMBERS}
-        return {**numbers, **self.position._asdict(), "rows": vars(rows), "recent": vars(self.recent)}
+        return {**numbers, **self.position._asdict(), "rows": vars(kept), "recent": vars(self.recent)}
 
     def restore(self, document: dict[str, Any]) -> None:
         """Go on from a document; one that does not fit is refused."""
