@@ -94,10 +94,10 @@ def measure(case: Case, n_streams: int = N_STREAMS, n_times: int = N_TIMES, repe
     whole, kernel = [], []
     launch = cuda.launch
 
-    def timed(function: Any, n: int, dtype: str, *arguments: Any) -> None:
+    def timed(function: Any, n: int, threads: int, dtype: str, *arguments: Any) -> None:
         before, after = numba_cuda.event(), numba_cuda.event()
         before.record()
-        launch(function, n, dtype, *arguments)
+        launch(function, n, threads, dtype, *arguments)
         after.record()
         after.synchronize()
         if n == n_streams and len(arguments) > 2:  # the kernel that learns, not those that look at values and clocks

@@ -31,7 +31,7 @@ from hmmstream import (
 from hmmstream.emissions import Independent
 
 RARE = 1e-12  # a symbol, count or answer is never given a smaller probability or rate by the M-step
-EXTINCT = 1e-40  # nor a possible transition
+EXTINCT = 1e-40  # what it adds to the probability of a possible transition
 
 # --- families: log-density, complete-data statistic, M-step ---------------------------------------------------------
 
@@ -315,7 +315,7 @@ def m_step_transitions(hmm: HMM, S: np.ndarray) -> np.ndarray:
         total = sum(S[g] for g in members)
         for j, g in enumerate(row):
             if g >= 0:
-                transmat[i, j] = max(S[g] / total / np.sum(row == g), EXTINCT)
+                transmat[i, j] = S[g] / total / np.sum(row == g) + EXTINCT
     return transmat / transmat.sum(axis=1, keepdims=True)
 
 

@@ -34,11 +34,11 @@ from hmmstream.recursions.state import (
     LOG_LIKELIHOOD,
     MEMORY,
     N_SEEN,
+    OWN_PARTS,
     TIME,
     WINDOW_COUNT,
     WINDOW_FIRST,
     Shape,
-    State,
 )
 from hmmstream.recursions.window import Contents
 from hmmstream.schedule import Constant, Harmonic, Power, Schedule, TwoPhase
@@ -248,7 +248,7 @@ LEARNER_SETTINGS = ("step", "averaging", "n_min", "update_every", "engine", "pri
 
 def describe_learner(learner: Learner) -> dict[str, Any]:
     settings = {name: getattr(learner, name) for name in ("start", *LEARNER_SETTINGS, "frozen", "latest")}
-    state = learner.state._asdict()
+    state = dict(zip(OWN_PARTS, learner.state, strict=False))
     contents = learner.contents
     if contents is not None:
         state["clock"] = state["clock"].copy()
@@ -345,7 +345,7 @@ class Builder:
         if sum(part.size for part in parts.values()) != shape.size:  # before memory is asked for
             raise ValueError("its state is not that of its model")
         learner = Learner(start, **settings)
-        for name, part in zip(State._fields, learner.state, strict=True):
+        for name, part in zip(OWN_PARTS, learner.state, strict=False):
             if parts[name].shape != part.shape or parts[name].dtype != part.dtype:
                 raise ValueError(f"{name} does not have the shape of its model")
             part[:] = parts[name]
@@ -398,7 +398,7 @@ def check_state(learner: Learner) -> None:
         raise ValueError("its clock is wrong")
     if not all(0.0 <= value < 2**53 for value in clock.values()) or clock[TIME] > clock[N_SEEN]:
         raise ValueError("its clock is wrong")
-    for name, part in zip(State._fields[1:], state[1:], strict=True):
+    for name, part in zip(OWN_PARTS[1:], state[1:], strict=False):
         if not np.isfinite(part).all():
             raise ValueError(f"{name} must be finite numbers")
     for probabilities in (state.startprob, state.phi, state.transmat):

@@ -11,6 +11,7 @@ from hmmstream.arrays import FloatArray
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
+EMPTY_SUM = -0.0  # to begin a sum with: the compiler leaves it out, while adding 0.0 would change -0.0
 NEW_FUNCTIONS: list[Callable[..., Any]] = []  # that the compiler has not been told of yet
 
 
@@ -21,6 +22,12 @@ def compilable(function: Function) -> Function:
     """
     NEW_FUNCTIONS.append(function)
     return function
+
+
+@compilable
+def is_nan(x: float) -> bool:
+    """Whether ``x`` is missing. In this form the compiler finds out what it need not ask again."""
+    return x != x
 
 
 def workspace(size: int) -> FloatArray:

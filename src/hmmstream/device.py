@@ -86,9 +86,11 @@ class DeviceStreams(Streams):
                 template.start.emission, template._shape, template._cells[1:], rules, self.dtype, is_block
             )
         *numbers_of_rows, steps = arrays
-        uploaded = [cuda.to_device(array) for array in (*numbers_of_rows, steps.astype(self.dtype))]
+        steps = np.append(steps, 0.0).astype(self.dtype)  # a place more, for the look ahead
+        uploaded = [cuda.to_device(array) for array in (*numbers_of_rows, steps)]
         flat = X.reshape(X.size)
-        cuda.launch(self._kernels[rules, is_block], n, self.dtype, self.numbers, self.clocks, flat, *uploaded)
+        threads = cuda.layout(self.template._shape, self.dtype).threads
+        cuda.launch(self._kernels[rules, is_block], n, threads, self.dtype, self.numbers, self.clocks, flat, *uploaded)
 
     # --- streams come and go ----------------------------------------------------------------------------------------
 
@@ -126,7 +128,7 @@ class DeviceStreams(Streams):
         """A copy of these streams on the host, to look at."""
         streams = self._as_they_are()
         if self.dtype == "float32":  # whose probabilities sum to 1 only to so many digits
-            for at in (self.at.phi, self.at.transmat, self.at.mean_transmat):
+            for at in (self.at.startprob, self.at.phi, self.at.transmat, self.at.mean_transmat):
                 probabilities = streams.room[:, at]
                 streams.room[:, at] /= np.maximum(probabilities.sum(axis=-1, keepdims=True), np.finfo(np.float32).tiny)
         return streams

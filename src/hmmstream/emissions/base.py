@@ -9,14 +9,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from copy import copy
 from inspect import signature
-from math import isnan
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from hmmstream.arrays import BoolArray, FloatArray, IntArray, RefusedError, frozen
-from hmmstream.compilable import Compilable, workspace
+from hmmstream.compilable import EMPTY_SUM, Compilable, is_nan, workspace
 
 # What was never seen is improbable, not impossible: learned probabilities stay above this, so that it can come (back).
 RARE = 1e-12
@@ -300,7 +299,7 @@ class Emission(Compilable, ABC):
         """Whether ``y`` says nothing at all, because no feature of it was seen."""
         n_missing = 0
         for a in range(self.n_features):
-            n_missing += isnan(y[a])
+            n_missing += is_nan(y[a])
         return n_missing == self.n_features
 
     @abstractmethod
@@ -309,7 +308,7 @@ class Emission(Compilable, ABC):
 
     def shared_log_density(self, theta: FloatArray, y: FloatArray) -> float:
         """Terms of the log-density in which no state differs from another: ``log_density`` may leave them to this."""
-        return 0.0
+        return EMPTY_SUM
 
     def shared_density(self, theta: FloatArray, y: FloatArray) -> float:
         """A factor of the density in which no state differs from another, where it takes no logarithm to have it."""
@@ -462,7 +461,7 @@ class IndependentFeatures(Emission):
     def log_density(self, theta: FloatArray, y: FloatArray) -> float:
         total = 0.0
         for a in range(self.n_features):
-            if not isnan(y[a]):
+            if not is_nan(y[a]):
                 first = a * self.n_feature_parameters
                 total += self.feature_log_density(theta[first : first + self.n_feature_parameters], y[a])
         return total
@@ -474,7 +473,7 @@ class IndependentFeatures(Emission):
             start = 1 + a * self.n_feature_statistics
             own_theta = theta[first : first + self.n_feature_parameters]
             own_s = s[start : start + self.n_feature_statistics]
-            if isnan(y[a]):
+            if is_nan(y[a]):
                 self.feature_expectation(own_theta, own_s)
             else:
                 self.feature_statistic(own_theta, y[a], own_s)

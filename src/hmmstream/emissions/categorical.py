@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from math import inf, isnan, log
+from math import inf, log
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from hmmstream.arrays import FloatArray, IntArray, frozen, thresholds
+from hmmstream.compilable import is_nan
 from hmmstream.emissions.base import RARE, Emission
 
 MOST_CATEGORIES = 10_000  # that data alone can ask for
@@ -98,7 +99,7 @@ class Categorical(Emission):
         return 0.0 <= value < self.n_categories and value % 1.0 == 0.0
 
     def log_density(self, theta: FloatArray, y: FloatArray) -> float:
-        if isnan(y[0]):
+        if is_nan(y[0]):
             return 0.0
         probability = theta[int(y[0])]
         return log(probability) if probability > 0.0 else -inf
@@ -106,7 +107,7 @@ class Categorical(Emission):
     def statistic(self, theta: FloatArray, y: FloatArray, s: FloatArray) -> None:
         s[0] = 1.0
         for c in range(self.n_categories):
-            if isnan(y[0]):
+            if is_nan(y[0]):
                 s[1 + c] = theta[c]
             else:
                 s[1 + c] = 1.0 if y[0] == c else 0.0

@@ -10,20 +10,20 @@ the statistic is taken by its expectation given them.
 
 from __future__ import annotations
 
-from math import isnan, log, pi, sqrt
+from math import log, pi, sqrt
 from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from hmmstream.arrays import FloatArray, IntArray, frozen, mean_and_variance
-from hmmstream.compilable import reciprocal, workspace
+from hmmstream.compilable import EMPTY_SUM, is_nan, reciprocal, workspace
 from hmmstream.emissions.base import DEAD, Emission
 
 Covariance = Literal["full", "diag", "spherical", "tied"]
 
 RELATIVE_FLOOR = 1e-12  # of the overall variance: a standard deviation of 1e-6 of that of the data
-ROUNDING = 4.0 * np.finfo(np.float64).eps  # of the mean: below this, differences of data are rounding errors
+ROUNDING = float(4.0 * np.finfo(np.float64).eps)  # of the mean: below this, differences of data are rounding errors
 SMALLEST_VARIANCE = 1e-250
 LARGEST_MEAN = 1e150  # its square is finite
 ONE_BY_ROOT_OF_2_PI = 1.0 / sqrt(2.0 * pi)
@@ -241,7 +241,7 @@ class Gaussian(Emission):
         """Whether some feature is missing."""
         n_missing = 0
         for a in range(self.n_features):
-            n_missing += isnan(y[a])
+            n_missing += is_nan(y[a])
         return n_missing > 0
 
     def log_density(self, theta: FloatArray, y: FloatArray) -> float:
@@ -253,12 +253,12 @@ class Gaussian(Emission):
                 for b in range(a + 1):
                     u += theta[self.precision + a * d + b] * (y[b] - theta[b])
                 total -= 0.5 * u * u
-            if isnan(total):
+            if is_nan(total):
                 return self.condition(theta, y, workspace(self.n_features), workspace(self.n_cells))
             return total if self.is_tied else total + theta[self.log_norm]
         for a in range(d):
-            z = y[a] - theta[a]
-            if not isnan(z):
+            if not is_nan(y[a]):
+                z = y[a] - theta[a]
                 total -= 0.5 * z * z * theta[self.precision + a]
                 if not self.is_tied:
                     total += theta[self.log_norm + a]
@@ -266,12 +266,12 @@ class Gaussian(Emission):
 
     def shared_log_density(self, theta: FloatArray, y: FloatArray) -> float:
         if not (self.is_tied and self.is_dense):
-            return 0.0
+            return EMPTY_SUM
         return 0.0 if self.has_gaps(y) else theta[self.log_norm]
 
     def shared_density(self, theta: FloatArray, y: FloatArray) -> float:
         if self.is_tied and not self.is_dense:  # one feature, whose normaliser stands in place of its logarithm
-            return 1.0 if isnan(y[0]) else theta[self.log_norm]
+            return 1.0 if is_nan(y[0]) else theta[self.log_norm]
         return 1.0
 
     def condition(self, theta: FloatArray, y: FloatArray, mean: FloatArray, covariance: FloatArray) -> float:
@@ -286,7 +286,7 @@ class Gaussian(Emission):
             covariance[at] = theta[d + at]
         total = 0.0
         for a in range(d):
-            if not isnan(y[a]):
+            if not is_nan(y[a]):
                 variance = max(covariance[a * d + a], SINGULAR * theta[d + a * d + a])
                 innovation = y[a] - mean[a]
                 total -= 0.5 * (innovation * innovation / variance + log(2.0 * pi * variance))
@@ -316,7 +316,7 @@ class Gaussian(Emission):
                 self.fill_gaps(theta, y, s)
             return
         for a in range(d):
-            missing = isnan(y[a])
+            missing = is_nan(y[a])
             z = (theta[a] if missing else y[a]) - theta[self.centre + a]
             s[1 + a] = z
             s[1 + d + a] = z * z
@@ -423,7 +423,7 @@ class Gaussian(Emission):
     def maximize(self, S: FloatArray, alive: FloatArray, theta: FloatArray) -> None:
         d = self.n_features
         per_visit = workspace(self.n_components)
-        weight = 0.0
+        weight = EMPTY_SUM
         for i in range(self.n_components):
             per_visit[i] = reciprocal(S[i, 0]) if S[i, 0] > DEAD else 0.0
             weight += S[i, 0]
@@ -450,14 +450,14 @@ class Gaussian(Emission):
         for i in range(self.n_components):
             mean += S[i, 0] * theta[i, a]
         mean *= per_weight
-        variance = 0.0
+        variance = EMPTY_SUM
         for i in range(self.n_components):
             deviation = theta[i, a] - mean
             variance += S[i, square] - S[i, 1 + a] * S[i, 1 + a] * per_visit[i] + S[i, 0] * deviation * deviation
         rounding = ROUNDING * mean
         floor = RELATIVE_FLOOR * per_weight * variance
         floor = floor if floor > rounding * rounding else rounding * rounding
-        return floor if floor > SMALLEST_VARIANCE else SMALLEST_VARIANCE
+        return floor + SMALLEST_VARIANCE
 
     def maximize_variances(
         self, S: FloatArray, alive: FloatArray, theta: FloatArray, per_visit: FloatArray, per_weight: float
@@ -465,7 +465,7 @@ class Gaussian(Emission):
         """M-step of the variances where features are not correlated."""
         d = self.n_features
         if self.is_tied:  # and one feature
-            pooled = 0.0
+            pooled = EMPTY_SUM
             for i in range(self.n_components):
                 pooled += S[i, 2] - S[i, 1] * S[i, 1] * per_visit[i]
             pooled *= per_weight

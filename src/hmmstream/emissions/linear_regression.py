@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from math import isnan, log, pi
+from math import log, pi
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from hmmstream.arrays import FloatArray, IntArray, frozen, is_integer, mean_and_variance
-from hmmstream.compilable import workspace
+from hmmstream.compilable import is_nan, workspace
 from hmmstream.emissions.base import Emission
 from hmmstream.emissions.gaussian import LARGEST_MEAN, RELATIVE_FLOOR, SMALLEST_VARIANCE, Gaussian
 
@@ -217,7 +217,7 @@ class LinearRegression(Emission):
         """Whether anything is missing."""
         n_missing = 0
         for a in range(self.n_features):
-            n_missing += isnan(y[a])
+            n_missing += is_nan(y[a])
         return n_missing > 0
 
     def is_missing(self, y: FloatArray) -> bool:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from math import inf, isnan, lgamma, log
+from math import inf, lgamma, log
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from hmmstream.arrays import FloatArray, IntArray, frozen, is_integer
+from hmmstream.compilable import is_nan
 from hmmstream.emissions.base import RARE, Emission
 
 
@@ -96,7 +97,7 @@ class Multinomial(Emission):
     def is_missing(self, y: FloatArray) -> bool:
         n_missing = 0
         for c in range(self.n_features):
-            n_missing += isnan(y[c])
+            n_missing += is_nan(y[c])
         return n_missing > 0
 
     def log_density(self, theta: FloatArray, y: FloatArray) -> float:

@@ -15,19 +15,39 @@ import inspect
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from hmmstream.arrays import UNKNOWN
 from hmmstream.compilable import Compilable, as_in, reciprocal, workspace
+from hmmstream.emissions.base import DEAD
 from hmmstream.recursions import bridge
 from hmmstream.recursions.bridge import CompilableType, view
-from hmmstream.recursions.online import AVERAGE_PARAMETERS, Rules, take
-from hmmstream.recursions.state import CLOCK_SIZE, TIME, State
+from hmmstream.recursions.online import (
+    AVERAGE_PARAMETERS,
+    AVERAGE_STATISTIC,
+    RECENTRE_EVERY,
+    Rules,
+    advance,
+    renew,
+    take,
+)
+from hmmstream.recursions.state import (
+    CLOCK_SIZE,
+    IN_SEQUENCE,
+    LIKELIHOOD_FACTOR,
+    LOG_LIKELIHOOD,
+    N_AVERAGED,
+    N_SEEN,
+    TIME,
+    State,
+)
 
 IS_SIMULATED = os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
-THREADS = 128  # of a block
+WALKERS = 1 << 18  # threads that go through all rows together
+WARP = 32
+LARGEST_SHARED = 48 << 10  # bytes that a block may have without asking the driver for more
 LARGEST = {"float64": 1e150, "float32": 1e15}  # of an observation; what is larger is taken for this
 SMALLEST, LARGEST_SINGLE = 1.2e-38, 3.4e38  # that single precision holds
 
@@ -72,16 +92,16 @@ def as_array(array: Any) -> Any:
     return cuda.as_cuda_array(array)
 
 
-def launch(kernel: Any, n: int, dtype: str, *arguments: Any) -> None:
-    """Run a kernel with ``n`` threads; the first time it is compiled, for numbers of this precision."""
+def launch(kernel: Any, n: int, threads: int, dtype: str, *arguments: Any) -> None:
+    """Run a kernel with ``n`` threads, so many a block; first it is compiled, for numbers of this precision."""
     with numbers_are(dtype):
-        kernel[-(-n // THREADS), THREADS](*arguments)
+        kernel[-(-n // threads), threads](*arguments)
 
 
 def span(values: Any) -> tuple[float, float]:
     """The smallest and the largest of some numbers on the device."""
     found = cuda.to_device(np.array([np.inf, -np.inf]))
-    launch(span_kernel(), len(values), "float64", values, found)
+    launch(span_kernel(), min(len(values), WALKERS >> 5), 128, "float64", values, found)
     least, most = found.copy_to_host()
     return float(least), float(most)
 
@@ -91,9 +111,13 @@ def first_refused(check: Any, rows: Any) -> int:
     nowhere = np.iinfo(np.int64).max
     place = cuda.to_device(np.array([nowhere]))
     if len(rows):
-        launch(check, len(rows), "float64", rows, place)
+        launch(check, min(len(rows), WALKERS), 128, "float64", rows, place)
     (found,) = place.copy_to_host()
     return -1 if found == nowhere else int(found)
+
+
+def assume(condition: bool) -> None:
+    """Tell the compiler what is true here, so that it need not ask."""
 
 
 # --- kernels --------------------------------------------------------------------------------------------------------
@@ -113,17 +137,46 @@ def put_back(numbers: Any, first: int, stream: int, part: Any) -> None:
         numbers[first + c, stream] = part[c]
 
 
+class Layout(NamedTuple):
+    """How a multiprocessor is divided up among threads, one a stream."""
+
+    threads: int  # of a block
+    registers: int | None  # of a thread: few, for many threads at a time; None if all that there are
+    has_shared_tau: bool  # in shared memory, which is as near as the registers that it does not fit into
+
+
+def layout(shape: Any, dtype: str) -> Layout:
+    """The layout that is fastest on an H200, by the size of the statistic: see benchmarks/gpu.py."""
+    words = np.dtype(dtype).itemsize // 4
+    n_tau = shape.n_states * shape.n_rows
+    n = n_tau + shape.n_rows
+    if words * n_tau > 128 and 4 * words * WARP * pitch(n_tau) <= LARGEST_SHARED:
+        return Layout(WARP, None, True)
+    if dtype == "float64":
+        return Layout(128, 168 if n <= 50 else None, False)
+    return Layout(512, 64, False) if n <= 40 else Layout(128, 160 if n <= 80 else None, False)
+
+
+def pitch(n: int) -> int:
+    """How far apart neighbouring threads keep n numbers in shared memory: odd, so that they never want one bank."""
+    return n | 1
+
+
 def learning_kernel(emission: Any, shape: Any, cells: Any, rules: Rules, dtype: str, is_block: bool) -> Any:
     """A kernel that lets each stream learn from its rows: from a block, or from rows in the ``order`` of streams.
 
     The structure of the transitions and the rules are constants to the compiler: what they exclude is not there. Each
     part of a state has memory of its own: those that are small and looked up by constants stay in registers.
+
+    Nearly all rows are plain: complete, in a sequence, past the first M-step, with all states alive and no centres to
+    move. These have a loop of their own, in which the compiler knows all that, and from which it leaves out the rest.
     """
     groups, shares, leaders = cells
-    n_min, update_every, averaging, average_from = rules
+    update_every, averaging = rules.update_every, rules.averaging
     m, width, R, d = shape.n_states, shape.width, shape.n_rows, emission.n_features
     mm, m_width, m_R, n_prior = m * m, m * width, m * R, shape.n_prior_rows
-    has_averages = averaging == AVERAGE_PARAMETERS
+    n_groups, p = shape.n_groups, shape.n_statistics
+    plain_from = max(rules.n_min, RECENTRE_EVERY)
     at_phi, at_alive, at_transmat = m, 2 * m, 3 * m
     at_mean_transmat = at_transmat + mm
     at_theta = at_mean_transmat + mm
@@ -134,6 +187,24 @@ def learning_kernel(emission: Any, shape: Any, cells: Any, rules: Rules, dtype: 
     at_prior = at_mean_S + R
     largest = LARGEST[dtype]
     float64 = np.float64 if IS_SIMULATED else _types().float64
+    real = np.dtype(dtype).type if IS_SIMULATED else getattr(_types(), dtype)
+    threads, registers, has_shared_tau = layout(shape, dtype)
+    tau_pitch = pitch(m_R)
+    n_shared = threads * tau_pitch
+
+    @bridge.inlined
+    def look_ahead(X: Any, order: Any, cursor: int, ahead: Any) -> None:
+        place = cursor if is_block else view(order, cursor, (1,))[0] * d
+        values = view(X, place, (d,))  # without a look at whether an index is negative
+        for a in range(d):
+            ahead[a] = values[a]
+
+    @bridge.inlined
+    def some_state_dies(S: Any) -> bool:
+        dies = False
+        for i in range(m):
+            dies |= S[n_groups + i * p] <= DEAD
+        return dies
 
     def learn(
         numbers: Any, clocks: Any, X: Any, streams: Any, offsets: Any, order: Any, shifts: Any, steps: Any
@@ -148,24 +219,30 @@ def learning_kernel(emission: Any, shape: Any, cells: Any, rules: Rules, dtype: 
         n_rows = (offsets[1] if is_block else offsets[at + 1]) - first
 
         clock = cuda.local.array(CLOCK_SIZE, float64)
+        log_likelihood, pending = workspace(1), workspace(1)  # of the clock, in the precision of all numbers
         startprob, phi, alive = workspace(m), workspace(m), workspace(m)
         transmat, mean_transmat = workspace(mm), workspace(mm)
         theta, mean_theta = workspace(m_width), workspace(m_width)
-        tau, S, mean_S, prior = workspace(m_R), workspace(R), workspace(R), workspace(n_prior)
+        S, mean_S, prior = workspace(R), workspace(R), workspace(n_prior)
+        if has_shared_tau:
+            tau = view(cuda.shared.array(n_shared, real), cuda.threadIdx.x * tau_pitch, (m_R,))
+        else:
+            tau = workspace(m_R)
         fetch(clocks, 0, stream, clock)
-        fetch(numbers, 0, stream, startprob)
         fetch(numbers, at_phi, stream, phi)
-        fetch(numbers, at_alive, stream, alive)
         fetch(numbers, at_transmat, stream, transmat)
         fetch(numbers, at_theta, stream, theta)
         fetch(numbers, at_tau, stream, tau)
         fetch(numbers, at_S, stream, S)
-        fetch(numbers, at_mean_S, stream, mean_S)
-        if has_averages:
+        if averaging == AVERAGE_STATISTIC:
+            fetch(numbers, at_mean_S, stream, mean_S)
+        if averaging == AVERAGE_PARAMETERS:
             fetch(numbers, at_mean_transmat, stream, mean_transmat)
             fetch(numbers, at_mean_theta, stream, mean_theta)
         if n_prior > 0:
             fetch(numbers, at_prior, stream, prior)
+        log_likelihood[0] = 0.0
+        pending[0] = as_in(pending, clock[LIKELIHOOD_FACTOR])
         state = State(
             clock,
             startprob,
@@ -180,71 +257,87 @@ def learning_kernel(emission: Any, shape: Any, cells: Any, rules: Rules, dtype: 
             mean_S,
             prior,
             prior,
+            log_likelihood,
+            pending,
         )
 
         y, ahead = workspace(d), workspace(d)  # the next row is on its way while this one is worked on
         n = int(clock[TIME])
-        place = at * d
-        if n_rows > 0:
-            if not is_block:
-                place = view(order, first, (1,))[0] * d
-            values = view(X, place, (d,))  # without a look at whether an index is negative
-            for a in range(d):
-                ahead[a] = values[a]
-        for t in range(n_rows):
-            for a in range(d):
-                y[a] = ahead[a]
-                if abs(y[a]) > largest:
-                    y[a] = largest if y[a] > 0.0 else -largest
-            if t + 1 < n_rows:
-                place = place + n_streams * d if is_block else view(order, first + t + 1, (1,))[0] * d
-            values = view(X, place, (d,))
-            for a in range(d):
-                ahead[a] = values[a]
-            has_learned = take(
-                emission,
-                shape,
-                state,
-                groups,
-                shares,
-                leaders,
-                None,
-                None,
-                y,
-                n,
-                UNKNOWN,
-                view(steps, n - shift, (1,))[0],
-                1.0,
-                Rules(n_min, update_every, averaging, average_from),
-            )
-            n += 1 if has_learned else 0
+        # A cursor goes through the rows: in a block it is the place of a value, else that of a row in the order
+        cursor, stride = (at * d, n_streams * d) if is_block else (first, 1)
+        end = cursor + n_rows * stride
+        if cursor < end:
+            look_ahead(X, order, cursor, ahead)
+        is_settled = False  # whether there can be plain rows: the first one never is
+        while cursor < end:
+            while True:
+                is_plain = cursor < end and is_settled and n & (RECENTRE_EVERY - 1) != 0
+                for a in range(d):
+                    is_plain &= ahead[a] == ahead[a] and abs(ahead[a]) <= largest
+                if not is_plain:
+                    break
+                for a in range(d):
+                    y[a] = ahead[a]
+                    assume(y[a] == y[a])
+                cursor += stride
+                if cursor < end:
+                    look_ahead(X, order, cursor, ahead)
+                clock[IN_SEQUENCE] = 1.0
+                for i in range(m):
+                    alive[i] = 1.0
+                gamma = view(steps, n - shift, (1,))[0]
+                advance(emission, shape, state, groups, y, UNKNOWN, 1.0 - gamma, gamma)
+                is_update = update_every == 1 or n % update_every == 0
+                if is_update and some_state_dies(S):
+                    renew(emission, shape, state, groups, shares, leaders, None, n, True, False, rules, False)
+                    put_back(numbers, at_alive, stream, alive)
+                    is_settled = False
+                else:
+                    renew(emission, shape, state, groups, shares, leaders, None, n, is_update, False, rules, True)
+                n += 1
+            if cursor < end:
+                for a in range(d):
+                    y[a] = ahead[a]
+                    if abs(y[a]) > largest:
+                        y[a] = largest if y[a] > 0.0 else -largest
+                cursor += stride
+                if cursor < end:
+                    look_ahead(X, order, cursor, ahead)
+                clock[IN_SEQUENCE] = clocks[IN_SEQUENCE, stream]
+                fetch(numbers, 0, stream, startprob)
+                fetch(numbers, at_alive, stream, alive)
+                gamma = view(steps, n - shift, (1,))[0]
+                n += take(emission, shape, state, groups, shares, leaders, None, None, y, n, UNKNOWN, gamma, 1.0, rules)
+                put_back(numbers, at_alive, stream, alive)
+                clocks[IN_SEQUENCE, stream] = clock[IN_SEQUENCE]
+                clocks[LOG_LIKELIHOOD, stream] += log_likelihood[0]
+                log_likelihood[0] = 0.0
+                is_settled = n > plain_from
+                for i in range(m):
+                    is_settled &= alive[i] > 0.0
 
-        put_back(clocks, 0, stream, clock)
         # The same stream, but read again: else the compiler would keep all addresses since they were used above
         stream = at + offsets[0] if is_block else streams[at]
+        clocks[TIME, stream] = n
+        clocks[N_SEEN, stream] += n_rows
+        clocks[LOG_LIKELIHOOD, stream] += log_likelihood[0]
+        clocks[LIKELIHOOD_FACTOR, stream] = pending[0]
+        clocks[N_AVERAGED, stream] = clock[N_AVERAGED]
         put_back(numbers, at_phi, stream, phi)
-        put_back(numbers, at_alive, stream, alive)
         put_back(numbers, at_transmat, stream, transmat)
         put_back(numbers, at_theta, stream, theta)
         put_back(numbers, at_tau, stream, tau)
         put_back(numbers, at_S, stream, S)
-        put_back(numbers, at_mean_S, stream, mean_S)
-        if has_averages:
+        if averaging == AVERAGE_STATISTIC:
+            put_back(numbers, at_mean_S, stream, mean_S)
+        if averaging == AVERAGE_PARAMETERS:
             put_back(numbers, at_mean_transmat, stream, mean_transmat)
             put_back(numbers, at_mean_theta, stream, mean_theta)
         if n_prior > 0:
             put_back(numbers, at_prior, stream, prior)
 
-    options = {} if IS_SIMULATED else {"max_registers": registers(shape, dtype)}
+    options = {} if IS_SIMULATED else {"max_registers": registers}
     return cuda.jit(fastmath=dtype == "float32", **options)(learn)  # which removes no check for NaN here
-
-
-def registers(shape: Any, dtype: str) -> int | None:
-    """Registers of a thread: few, for many threads at a time, as long as what a stream works with fits into them."""
-    n = shape.n_rows * (shape.n_states + 1)  # numbers of the statistic
-    if dtype == "float64":
-        return 168 if n <= 50 else None
-    return 80 if n <= 40 else 128 if n <= 80 else None
 
 
 @functools.cache
@@ -254,8 +347,12 @@ def span_kernel() -> Any:
     def span(values: Any, least_and_most: Any) -> None:
         at = cuda.grid(1)
         if at < len(values):
-            cuda.atomic.min(least_and_most, 0, values[at])
-            cuda.atomic.max(least_and_most, 1, values[at])
+            least, most = values[at], values[at]
+            while at < len(values):
+                least, most = min(least, values[at]), max(most, values[at])
+                at += cuda.gridsize(1)
+            cuda.atomic.min(least_and_most, 0, least)
+            cuda.atomic.max(least_and_most, 1, most)
 
     return cuda.jit(span)
 
@@ -266,11 +363,12 @@ def checking_kernel(emission: Any) -> Any:
 
     def check(X: Any, place: Any) -> None:
         row = cuda.grid(1)
-        if row < len(X):
+        while row < len(X):
             for a in range(d):
                 value = X[row, a]
                 if value == value and not (abs(value) < np.inf and emission.accepts_at(a, value)):
                     cuda.atomic.min(place, 0, row * d + a)
+            row += cuda.gridsize(1)
 
     return cuda.jit(check)
 
@@ -445,23 +543,35 @@ def _register() -> None:
     def lower_as_in(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return context.cast(builder, arguments[1], signature.args[1], signature.return_type)
 
+    @typed(assume)
+    def assume_type(condition: Any) -> Any:
+        return types.none
+
+    @lowering.lower(assume, types.Boolean)
+    def lower_assume(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        typ = ir.FunctionType(ir.VoidType(), [ir.IntType(1)])
+        builder.call(cgutils.get_or_insert_function(builder.module, typ, "llvm.assume"), arguments)
+        return context.get_dummy_value()
+
     @typed(reciprocal)
     def reciprocal_type(x: Any) -> Any:
         return x
 
     @lowering.lower(reciprocal, types.Float)
     def lower_reciprocal(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        """In double precision from an approximation to 20 bits, which two steps of Newton make all of them."""
+        """From an approximation: to the last bit or so in single precision, to 20 bits in double precision, which two
+        steps of Newton make all of them."""
         (x,) = arguments
-        one = context.get_constant(signature.return_type, 1.0)
         if signature.return_type == types.float32:
-            return builder.fdiv(one, x)
+            single = ir.FunctionType(ir.FloatType(), [ir.FloatType()])
+            return builder.asm(single, "rcp.approx.ftz.f32 $0, $1;", "=f,f", [x], False)
 
         def call(name: str, *operands: Any) -> Any:
             typ = ir.FunctionType(ir.DoubleType(), [ir.DoubleType()] * len(operands))
             return builder.call(cgutils.get_or_insert_function(builder.module, typ, name), operands)
 
         r = call("llvm.nvvm.rcp.approx.ftz.d", x)
+        one = context.get_constant(types.float64, 1.0)
         minus_x = builder.fsub(ir.Constant(ir.DoubleType(), -0.0), x)
         for _ in range(2):
             r = call("llvm.fma.f64", r, call("llvm.fma.f64", minus_x, r, one), r)

@@ -6,9 +6,9 @@ from math import exp, inf, log
 from typing import Any
 
 from hmmstream.arrays import UNKNOWN, FloatArray
-from hmmstream.compilable import reciprocal, workspace
+from hmmstream.compilable import EMPTY_SUM, reciprocal, workspace
 from hmmstream.recursions.bridge import inlined
-from hmmstream.recursions.state import IN_SEQUENCE, LIKELIHOOD_FACTOR, LOG_LIKELIHOOD, State
+from hmmstream.recursions.state import IN_SEQUENCE, State
 
 LARGEST_STATISTIC = 1e300
 UNREACHABLE = 1e-250  # a predicted probability below this is 0: a window keeps its reciprocal, which would overflow
@@ -34,7 +34,7 @@ def move(
         predict(shape, state, predicted)
     else:
         for k in range(m):
-            predicted[k] = state.startprob[k] if state.startprob[k] > UNREACHABLE else 0.0
+            predicted[k] = state.startprob[k]
         state.clock[IN_SEQUENCE] = 1.0
     from_anywhere = not moved
     if known != UNKNOWN:
@@ -55,7 +55,7 @@ def predict(shape: Any, state: State, predicted: FloatArray) -> None:
         total = state.phi[0] * state.transmat[0, k]
         for i in range(1, shape.n_states):
             total += state.phi[i] * state.transmat[i, k]
-        predicted[k] = total if total > UNREACHABLE else 0.0
+        predicted[k] = total
 
 
 @inlined
@@ -64,10 +64,10 @@ def clamp(shape: Any, state: State, predicted: FloatArray, known: int) -> bool:
     for k in range(shape.n_states):
         if k != known:
             predicted[k] = 0.0
-    was_impossible = predicted[known] == 0.0
+    was_impossible = not predicted[known] > UNREACHABLE
     if was_impossible:
         predicted[known] = 1.0
-        state.clock[LOG_LIKELIHOOD] = -inf
+        state.log_likelihood[0] = -inf
     return was_impossible
 
 
@@ -97,22 +97,26 @@ def update_filter(
     """
     m = shape.n_states
     log_g = workspace(shape.n_states)
-    spread = 0.0
+    spread = EMPTY_SUM
+    is_usual = True
     for k in range(m):
-        log_g[k] = emission.log_density(state.theta[k], y) if predicted[k] > 0.0 else -inf
+        log_g[k] = emission.log_density(state.theta[k], y)
+        is_usual &= predicted[k] > UNREACHABLE
         if k > 0:
             spread += abs(log_g[k] - log_g[0])
     shift = log_g[0]
-    if spread < NEAR:
+    if is_usual and spread < NEAR:
         factor[0] = 1.0
         for k in range(1, m):
             factor[k] = exp(log_g[k] - shift)
     else:
-        for k in range(m):
-            if not -inf < log_g[k] < inf:
-                log_g[k] = -inf
         shift = -inf
         for k in range(m):
+            if not predicted[k] > UNREACHABLE:
+                predicted[k] = 0.0
+                log_g[k] = -inf
+            elif not -inf < log_g[k] < inf:
+                log_g[k] = -inf
             shift = max(shift, log_g[k])
         for k in range(m):
             factor[k] = exp(log_g[k] - shift) if shift > -inf else 1.0
@@ -124,13 +128,10 @@ def update_filter(
     for k in range(m):
         state.phi[k] *= scale
         factor[k] *= scale
-    if shift == -inf:
-        state.clock[LOG_LIKELIHOOD] = -inf
-        return
-    state.clock[LOG_LIKELIHOOD] += shift + emission.shared_log_density(state.theta[0], y)
+    state.log_likelihood[0] += shift + emission.shared_log_density(state.theta[0], y)
     shared = emission.shared_density(state.theta[0], y)
-    pending = state.clock[LIKELIHOOD_FACTOR] * density * shared  # one logarithm for many factors
+    pending = state.pending[0] * density * shared  # one logarithm for many factors
     if not 1.0 / PENDING < pending < PENDING:
-        state.clock[LOG_LIKELIHOOD] += log(state.clock[LIKELIHOOD_FACTOR]) + log(density) + log(shared)
+        state.log_likelihood[0] += log(state.pending[0]) + log(density) + log(shared)
         pending = 1.0
-    state.clock[LIKELIHOOD_FACTOR] = pending
+    state.pending[0] = pending

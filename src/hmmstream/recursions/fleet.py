@@ -17,7 +17,15 @@ from hmmstream.emissions.base import DEAD
 from hmmstream.recursions.bridge import compiled, inlined, view
 from hmmstream.recursions.online import advance, average_statistic, learn, maximize
 from hmmstream.recursions.rows import read
-from hmmstream.recursions.state import CLOCK_SIZE, N_SEEN, TIME, State, compiled_parts
+from hmmstream.recursions.state import (
+    CLOCK_SIZE,
+    LIKELIHOOD_FACTOR,
+    LOG_LIKELIHOOD,
+    N_SEEN,
+    TIME,
+    State,
+    compiled_parts,
+)
 
 
 @compiled
@@ -146,6 +154,8 @@ def own_parts(shape: Any, common: State, vector: FloatArray) -> State:
         common.mean_S,
         common.base,
         common.prior,
+        view(vector, LOG_LIKELIHOOD, (1,)),
+        view(vector, LIKELIHOOD_FACTOR, (1,)),
     )
 
 

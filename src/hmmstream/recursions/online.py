@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from hmmstream.arrays import UNKNOWN, FloatArray, IntArray
-from hmmstream.compilable import as_in, reciprocal, workspace
+from hmmstream.compilable import EMPTY_SUM, as_in, reciprocal, workspace
 from hmmstream.emissions.base import DEAD, RARE
 from hmmstream.recursions.bridge import compiled, inlined, spliced, view
 from hmmstream.recursions.filter import compute_statistic, move
@@ -28,7 +28,7 @@ from hmmstream.recursions.state import (
 )
 from hmmstream.recursions.window import Window, count_final, has_no_room, push, rows_to_settle, sweep, translate_window
 
-EXTINCT = 1e-40  # smallest probability of a possible transition; what has not been seen for long can happen again
+EXTINCT = 1e-40  # added to the probability of a possible transition: what has not been seen for long can happen again
 REVIVAL = 5.0  # visits before a state that had died is estimated again
 RECENTRE_EVERY = 64  # observations, a power of 2; and at n = 1, 2, 4, …, 32
 
@@ -170,18 +170,38 @@ def take(
             n_final = count_final(shape, state, runs, window) if is_settling else 0
             sweep(shape, state, groups, runs, window, n_final)
     if not missing:
-        count_visits(shape, state)
-        if is_update:
-            maximize(emission, shape, state, groups, shares, leaders)
-            state.clock[MATRIX_IS_KEPT] = 0.0
-            if rules.averaging == AVERAGE_STATISTIC:
-                average_statistic(shape, state)
-        if rules.averaging == AVERAGE_PARAMETERS and n > rules.average_from:
-            average_parameters(shape, state)
-        if is_recentring:
-            recentre(emission, shape, state, window)
-        state.clock[TIME] += 1.0
+        renew(emission, shape, state, groups, shares, leaders, window, n, is_update, is_recentring, rules, False)
     return not missing
+
+
+@spliced
+def renew(
+    emission: Any,
+    shape: Any,
+    state: State,
+    groups: IntArray,
+    shares: FloatArray,
+    leaders: IntArray,
+    window: FloatArray | None,
+    n: int,
+    is_update: bool,
+    is_recentring: bool,
+    rules: Rules,
+    all_live: bool,
+) -> None:
+    """What follows when there was something to learn. ``all_live``: it is known that no state has died, or does now."""
+    if not all_live:
+        count_visits(shape, state)
+    if is_update:
+        maximize(emission, shape, state, groups, shares, leaders, all_live)
+        state.clock[MATRIX_IS_KEPT] = 0.0
+        if rules.averaging == AVERAGE_STATISTIC:
+            average_statistic(shape, state)
+    if rules.averaging == AVERAGE_PARAMETERS and n > rules.average_from:
+        average_parameters(shape, state)
+    if is_recentring:
+        recentre(emission, shape, state, window)
+    state.clock[TIME] += 1.0
 
 
 @compiled
@@ -199,7 +219,7 @@ def maximize_each(
     sizes = Sizes(emission.n_components, statistics.shape[1] - emission.n_emission_rows, emission.n_statistics, False)
     for at in range(len(statistics)):
         values = Values(alive[at], transmats[at], thetas[at])
-        maximize_at(emission, sizes, values, statistics[at], groups, shares, leaders)
+        maximize_at(emission, sizes, values, statistics[at], groups, shares, leaders, False)
 
 
 @inlined
@@ -260,68 +280,83 @@ def update_statistic(
     for i in range(m):
         for k in range(m):
             kept[i * m + k] = keep * moves[i, k]
-    for c in range(shape.n_rows):
+    c = 0
+    while c < shape.n_rows:  # not in range(...): of that the compiler for GPUs makes half as many instructions again
         for k in range(m):
             mixed[k] = state.tau[0, c] * kept[k]
         for i in range(1, m):
             for k in range(m):
                 mixed[k] += state.tau[i, c] * kept[i * m + k]
-        state.tau[0, c] = total = mixed[0]
-        for k in range(1, m):
+        for k in range(m):
             state.tau[k, c] = mixed[k]
-            total += mixed[k]
-        state.S[c] = total
+        c += 1
     if transition_weight > 0.0:
         for i in range(m):
             weight = transition_weight * before[i]
             for k in range(m):
                 g = groups[i * m + k]
                 if g >= 0:
-                    x = weight * moves[i, k]
-                    state.tau[k, g] += x
-                    state.S[g] += x
+                    state.tau[k, g] += weight * moves[i, k]
     for k in range(m):
         weight = emission_weight * state.phi[k]
         for a in range(p):
-            x = weight * s[k, a]
-            state.tau[k, shape.n_groups + k * p + a] += x
-            state.S[shape.n_groups + k * p + a] += x
+            state.tau[k, shape.n_groups + k * p + a] += weight * s[k, a]
+    for c in range(shape.n_rows):
+        total = state.tau[0, c]
+        for k in range(1, m):
+            total += state.tau[k, c]
+        state.S[c] = total
 
 
 @inlined
-def maximize(emission: Any, shape: Any, state: State, groups: IntArray, shares: FloatArray, leaders: IntArray) -> None:
+def maximize(
+    emission: Any,
+    shape: Any,
+    state: State,
+    groups: IntArray,
+    shares: FloatArray,
+    leaders: IntArray,
+    all_live: bool = False,
+) -> None:
     """M-step. A state that has died keeps its parameters until it has been visited again for a while."""
     if shape.n_prior_rows > 0:
         S = workspace(shape.n_rows)
         weight = as_in(state.prior, 1.0 / min(state.clock[TIME], state.clock[MEMORY]))
         for c in range(shape.n_rows):
             S[c] = state.S[c] + weight * state.prior[c]
-        maximize_at(emission, shape, state, S, groups, shares, leaders)
+        maximize_at(emission, shape, state, S, groups, shares, leaders, all_live)
     else:  # a second call, not another S for the same one: that would keep S out of registers
-        maximize_at(emission, shape, state, state.S, groups, shares, leaders)
+        maximize_at(emission, shape, state, state.S, groups, shares, leaders, all_live)
 
 
 @inlined
 def maximize_at(
-    emission: Any, shape: Any, state: Any, S: FloatArray, groups: IntArray, shares: FloatArray, leaders: IntArray
+    emission: Any,
+    shape: Any,
+    state: Any,
+    S: FloatArray,
+    groups: IntArray,
+    shares: FloatArray,
+    leaders: IntArray,
+    all_live: bool,
 ) -> None:
     """The parameters under which the statistic S is most likely."""
     m, p = shape.n_states, shape.n_statistics
     emissions = view(S, shape.n_groups, (m, p))
-    total, n_dead = 0.0, 0
+    total, some_died = EMPTY_SUM, False
     for i in range(m):
         total += emissions[i, 0]
-        n_dead += emissions[i, 0] <= DEAD or state.alive[i] <= 0.0
-    if n_dead > 0:
-        n_dead = 0
+        some_died |= not all_live and (emissions[i, 0] <= DEAD or state.alive[i] <= 0.0)
+    if some_died:
+        some_died = False
         for i in range(m):
             if emissions[i, 0] <= DEAD:
                 state.alive[i] = min(state.alive[i], 0.0)
             elif state.alive[i] <= -REVIVAL:
                 state.alive[i] = 1.0
-            n_dead += state.alive[i] <= 0.0
-    if total > DEAD:
-        maximize_transitions(shape, state, S, groups, shares, leaders, n_dead > 0)
+            some_died |= state.alive[i] <= 0.0
+    if all_live or total > DEAD:
+        maximize_transitions(shape, state, S, groups, shares, leaders, some_died)
         emission.maximize(emissions, state.alive, state.theta)
         emission.prepare(state.theta)
 
@@ -352,21 +387,22 @@ def maximize_transitions(
         for i in range(m):
             awake[leaders[i]] = max(awake[leaders[i]], state.alive[i])
     for i in range(m):
-        total = 0.0
+        total = EMPTY_SUM
         for j in range(m):
             group = group_of(shape, groups, i * m + j)
             if group >= 0:
                 weights[j] = S[group] * shares[i * m + j]
                 total += weights[j]
         if awake[leaders[i]] > 0.0 and total > DEAD:
-            norm = 0.0
+            norm = EMPTY_SUM
             for j in range(m):
                 if group_of(shape, groups, i * m + j) >= 0:
-                    state.transmat[i, j] = weights[j] if weights[j] > least * total else least * total
-                    norm += state.transmat[i, j]
+                    weights[j] += least * total
+                    norm += weights[j]
             scale = reciprocal(norm)
             for j in range(m):
-                state.transmat[i, j] *= scale
+                if group_of(shape, groups, i * m + j) >= 0:
+                    state.transmat[i, j] = weights[j] * scale
 
 
 @inlined

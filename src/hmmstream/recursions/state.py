@@ -89,6 +89,11 @@ class State(NamedTuple):
     mean_S: FloatArray  # (R,) average in the space of S
     base: FloatArray  # (R,) the sum of what the window has let go; empty without a window
     prior: FloatArray  # (R,) what S would be if one had seen what the prior imagines; empty without a prior
+    log_likelihood: FloatArray  # (1,) of the clock
+    pending: FloatArray  # (1,) of the clock, its LIKELIHOOD_FACTOR
+
+
+OWN_PARTS = State._fields[:-2]  # that no other part is made of
 
 
 def parts(shape: Shape, vector: FloatArray) -> State:
@@ -118,6 +123,8 @@ def parts(shape: Shape, vector: FloatArray) -> State:
         view(vector, S + R, (R,)),
         view(vector, base, (shape.n_base_rows,)),
         view(vector, base + shape.n_base_rows, (shape.n_prior_rows,)),
+        view(vector, LOG_LIKELIHOOD, (1,)),
+        view(vector, LIKELIHOOD_FACTOR, (1,)),
     )
 
 
