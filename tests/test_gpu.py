@@ -70,9 +70,9 @@ def test_a_state_dies_and_returns_on_a_simulated_gpu(tmp_path):
     X[150:] += 55.0
     settings = {"init": start, "step": Constant(0.3), "n_min": 5, "averaging": None}
     shape = Learner(start)._shape
-    from hmmstream.recursions import cuda
+    from hmmstream.recursions import cuda, online
 
-    assert cuda.layout(shape, "float64").has_shared_tau
+    assert cuda.layout(shape, online.AVERAGE_NOTHING, "float64").has_shared_tau
     has_died = Fleet(**settings).partial_fit(X[:119])._streams
     assert has_died.columns(has_died.at.alive)[0, 3] <= 0.0
     X = np.hstack([X, X])

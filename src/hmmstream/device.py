@@ -89,7 +89,7 @@ class DeviceStreams(Streams):
         steps = np.append(steps, 0.0).astype(self.dtype)  # a place more, for the look ahead
         uploaded = [cuda.to_device(array) for array in (*numbers_of_rows, steps)]
         flat = X.reshape(X.size)
-        threads = cuda.layout(self.template._shape, self.dtype).threads
+        threads = cuda.layout(self.template._shape, rules.averaging, self.dtype).threads
         cuda.launch(self._kernels[rules, is_block], n, threads, self.dtype, self.numbers, self.clocks, flat, *uploaded)
 
     # --- streams come and go ----------------------------------------------------------------------------------------

@@ -30,7 +30,8 @@ from hmmstream.recursions.online import (
     RECENTRE_EVERY,
     Rules,
     advance,
-    renew,
+    average,
+    maximize,
     take,
 )
 from hmmstream.recursions.state import (
@@ -145,16 +146,16 @@ class Layout(NamedTuple):
     has_shared_tau: bool  # in shared memory, which is as near as the registers that it does not fit into
 
 
-def layout(shape: Any, dtype: str) -> Layout:
+def layout(shape: Any, averaging: int, dtype: str) -> Layout:
     """The layout that is fastest on an H200, by the size of the statistic: see benchmarks/gpu.py."""
-    words = np.dtype(dtype).itemsize // 4
+    size = np.dtype(dtype).itemsize
     n_tau = shape.n_states * shape.n_rows
-    n = n_tau + shape.n_rows
-    if words * n_tau > 128 and 4 * words * WARP * pitch(n_tau) <= LARGEST_SHARED:
+    n = n_tau + shape.n_rows * (2 if averaging == AVERAGE_STATISTIC else 1)
+    if size * n_tau > 512 and size * WARP * pitch(n_tau) <= LARGEST_SHARED:
         return Layout(WARP, None, True)
     if dtype == "float64":
-        return Layout(128, 168 if n <= 50 else None, False)
-    return Layout(512, 64, False) if n <= 40 else Layout(128, 160 if n <= 80 else None, False)
+        return Layout(128, 168 if n <= 60 else None, False)
+    return Layout(512, 64, False) if n <= 30 else Layout(128, 80 if n <= 40 else 160 if n <= 80 else None, False)
 
 
 def pitch(n: int) -> int:
@@ -188,7 +189,7 @@ def learning_kernel(emission: Any, shape: Any, cells: Any, rules: Rules, dtype: 
     largest = LARGEST[dtype]
     float64 = np.float64 if IS_SIMULATED else _types().float64
     real = np.dtype(dtype).type if IS_SIMULATED else getattr(_types(), dtype)
-    threads, registers, has_shared_tau = layout(shape, dtype)
+    threads, registers, has_shared_tau = layout(shape, averaging, dtype)
     tau_pitch = pitch(m_R)
     n_shared = threads * tau_pitch
 
@@ -198,13 +199,6 @@ def learning_kernel(emission: Any, shape: Any, cells: Any, rules: Rules, dtype: 
         values = view(X, place, (d,))  # without a look at whether an index is negative
         for a in range(d):
             ahead[a] = values[a]
-
-    @bridge.inlined
-    def some_state_dies(S: Any) -> bool:
-        dies = False
-        for i in range(m):
-            dies |= S[n_groups + i * p] <= DEAD
-        return dies
 
     def learn(
         numbers: Any, clocks: Any, X: Any, streams: Any, offsets: Any, order: Any, shifts: Any, steps: Any
@@ -270,10 +264,13 @@ def learning_kernel(emission: Any, shape: Any, cells: Any, rules: Rules, dtype: 
             look_ahead(X, order, cursor, ahead)
         is_settled = False  # whether there can be plain rows: the first one never is
         while cursor < end:
+            is_update = False
             while True:
                 is_plain = cursor < end and is_settled and n & (RECENTRE_EVERY - 1) != 0
                 for a in range(d):
                     is_plain &= ahead[a] == ahead[a] and abs(ahead[a]) <= largest
+                for i in range(m):
+                    is_plain &= S[n_groups + i * p] > DEAD
                 if not is_plain:
                     break
                 for a in range(d):
@@ -283,18 +280,17 @@ def learning_kernel(emission: Any, shape: Any, cells: Any, rules: Rules, dtype: 
                 if cursor < end:
                     look_ahead(X, order, cursor, ahead)
                 clock[IN_SEQUENCE] = 1.0
-                for i in range(m):
-                    alive[i] = 1.0
                 gamma = view(steps, n - shift, (1,))[0]
                 advance(emission, shape, state, groups, y, UNKNOWN, 1.0 - gamma, gamma)
                 is_update = update_every == 1 or n % update_every == 0
-                if is_update and some_state_dies(S):
-                    renew(emission, shape, state, groups, shares, leaders, None, n, True, False, rules, False)
-                    put_back(numbers, at_alive, stream, alive)
-                    is_settled = False
-                else:
-                    renew(emission, shape, state, groups, shares, leaders, None, n, is_update, False, rules, True)
+                if is_update:
+                    maximize(emission, shape, state, groups, shares, leaders, True)
+                average(shape, state, n, is_update, rules)
                 n += 1
+            if is_update:
+                for i in range(m):
+                    if S[n_groups + i * p] <= DEAD:
+                        numbers[at_alive + i, stream] = 0.0
             if cursor < end:
                 for a in range(d):
                     y[a] = ahead[a]

@@ -170,38 +170,15 @@ def take(
             n_final = count_final(shape, state, runs, window) if is_settling else 0
             sweep(shape, state, groups, runs, window, n_final)
     if not missing:
-        renew(emission, shape, state, groups, shares, leaders, window, n, is_update, is_recentring, rules, False)
-    return not missing
-
-
-@spliced
-def renew(
-    emission: Any,
-    shape: Any,
-    state: State,
-    groups: IntArray,
-    shares: FloatArray,
-    leaders: IntArray,
-    window: FloatArray | None,
-    n: int,
-    is_update: bool,
-    is_recentring: bool,
-    rules: Rules,
-    all_live: bool,
-) -> None:
-    """What follows when there was something to learn. ``all_live``: it is known that no state has died, or does now."""
-    if not all_live:
         count_visits(shape, state)
-    if is_update:
-        maximize(emission, shape, state, groups, shares, leaders, all_live)
-        state.clock[MATRIX_IS_KEPT] = 0.0
-        if rules.averaging == AVERAGE_STATISTIC:
-            average_statistic(shape, state)
-    if rules.averaging == AVERAGE_PARAMETERS and n > rules.average_from:
-        average_parameters(shape, state)
-    if is_recentring:
-        recentre(emission, shape, state, window)
-    state.clock[TIME] += 1.0
+        if is_update:
+            maximize(emission, shape, state, groups, shares, leaders)
+            state.clock[MATRIX_IS_KEPT] = 0.0
+        average(shape, state, n, is_update, rules)
+        if is_recentring:
+            recentre(emission, shape, state, window)
+        state.clock[TIME] += 1.0
+    return not missing
 
 
 @compiled
@@ -318,7 +295,11 @@ def maximize(
     leaders: IntArray,
     all_live: bool = False,
 ) -> None:
-    """M-step. A state that has died keeps its parameters until it has been visited again for a while."""
+    """M-step. A state that has died keeps its parameters until it has been visited again for a while.
+
+    If ``all_live`` before it, a state that dies now is left as it is, and ``alive`` says so, but nothing else follows
+    from that yet.
+    """
     if shape.n_prior_rows > 0:
         S = workspace(shape.n_rows)
         weight = as_in(state.prior, 1.0 / min(state.clock[TIME], state.clock[MEMORY]))
@@ -346,7 +327,10 @@ def maximize_at(
     total, some_died = EMPTY_SUM, False
     for i in range(m):
         total += emissions[i, 0]
-        some_died |= not all_live and (emissions[i, 0] <= DEAD or state.alive[i] <= 0.0)
+        if all_live:
+            state.alive[i] = 1.0 if emissions[i, 0] > DEAD else 0.0
+        else:
+            some_died |= emissions[i, 0] <= DEAD or state.alive[i] <= 0.0
     if some_died:
         some_died = False
         for i in range(m):
@@ -356,7 +340,8 @@ def maximize_at(
                 state.alive[i] = 1.0
             some_died |= state.alive[i] <= 0.0
     if all_live or total > DEAD:
-        maximize_transitions(shape, state, S, groups, shares, leaders, some_died)
+        least = RARE if some_died else EXTINCT  # the dead must be able to return
+        maximize_transitions(shape, state, S, groups, shares, leaders, least, some_died or all_live)
         emission.maximize(emissions, state.alive, state.theta)
         emission.prepare(state.theta)
 
@@ -371,21 +356,24 @@ def count_visits(shape: Any, state: State) -> None:
 
 @inlined
 def maximize_transitions(
-    shape: Any, state: Any, S: FloatArray, groups: IntArray, shares: FloatArray, leaders: IntArray, some_died: bool
+    shape: Any,
+    state: Any,
+    S: FloatArray,
+    groups: IntArray,
+    shares: FloatArray,
+    leaders: IntArray,
+    least: float,
+    some_died: bool,
 ) -> None:
     """Rows of the transition matrix from the expected transitions; what is possible never becomes impossible."""
     m = shape.n_states
     weights = workspace(shape.n_states)
     awake = workspace(shape.n_states)  # rows made of the same groups stay as they are together, or not at all
     for i in range(m):
-        awake[i] = 1.0
-    least = EXTINCT
+        awake[i] = 0.0 if some_died else 1.0
     if some_died:
-        least = RARE  # the dead must be able to return
         for i in range(m):
-            awake[i] = 0.0
-        for i in range(m):
-            awake[leaders[i]] = max(awake[leaders[i]], state.alive[i])
+            awake[leaders[i]] = 1.0 if state.alive[i] > 0.0 else awake[leaders[i]]
     for i in range(m):
         total = EMPTY_SUM
         for j in range(m):
@@ -403,6 +391,15 @@ def maximize_transitions(
             for j in range(m):
                 if group_of(shape, groups, i * m + j) >= 0:
                     state.transmat[i, j] = weights[j] * scale
+
+
+@inlined
+def average(shape: Any, state: State, n: int, is_update: bool, rules: Rules) -> None:
+    """Bring averages up to date, after the M-step if there was one."""
+    if rules.averaging == AVERAGE_STATISTIC and is_update:
+        average_statistic(shape, state)
+    if rules.averaging == AVERAGE_PARAMETERS and n > rules.average_from:
+        average_parameters(shape, state)
 
 
 @inlined
