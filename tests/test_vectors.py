@@ -6,6 +6,7 @@ from numba import njit
 from hmmstream.recursions.vectors import (
     exponential,
     load,
+    repeat_each,
     spread,
     store,
     total,
@@ -43,15 +44,17 @@ def arithmetic(x, y, out):
     a, b = load(x, 0, 5), load(y, 0, 5)
     store(out, 0, a * b + 2.0 * a + spread(1.0, 5) / b)
     store(out, 5, where_above(a, 0.0, b))
+    store(out, 10, repeat_each(a, 3))
     return total(a)
 
 
 def test_operations_are_those_of_arrays():
     rng = np.random.default_rng(1)
-    x, y, out = rng.standard_normal(5), rng.standard_normal(5), np.empty(10)
+    x, y, out = rng.standard_normal(5), rng.standard_normal(5), np.empty(25)
     assert np.isclose(arithmetic(x, y, out), x.sum(), rtol=1e-14)
     np.testing.assert_allclose(out[:5], x * y + 2 * x + 1 / y, rtol=1e-14)
-    np.testing.assert_array_equal(out[5:], np.where(x > 0, y, 0.0))
+    np.testing.assert_array_equal(out[5:10], np.where(x > 0, y, 0.0))
+    np.testing.assert_array_equal(out[10:], np.repeat(x, 3))
 
 
 @njit

@@ -83,6 +83,19 @@ def spread(context: Any, value: Any, size: Any) -> Any:
     return result(value, size), codegen
 
 
+@intrinsic(prefer_literal=True)
+def repeat_each(context: Any, vector: Any, times: Any) -> Any:
+    """Each number of ``vector`` so many times, one after the other."""
+    result = Vector(vector.size * times.literal_value)
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        places = [at for at in range(vector.size) for _ in range(times.literal_value)]
+        mask = ir.Constant(ir.VectorType(ir.IntType(32), result.size), places)
+        return builder.shuffle_vector(arguments[0], ir.Constant(arguments[0].type, ir.Undefined), mask)
+
+    return result(vector, times), codegen
+
+
 @intrinsic
 def total(context: Any, vector: Any) -> Any:
     """The sum of all numbers of ``vector``."""

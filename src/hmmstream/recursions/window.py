@@ -39,13 +39,14 @@ from hmmstream.recursions.state import (
     compiled_parts,
     group_of,
 )
-from hmmstream.recursions.vectors import BLOCK, load, spread, store, transpose_block
+from hmmstream.recursions.vectors import BLOCK, load, repeat_each, spread, store, transpose_block, where_above
 
 FORGOTTEN = 1e-15  # what is left of a difference when it is taken for nothing
 TRIFLE = 1e-20  # part of a difference that is not followed: m of them a step are nothing beside FORGOTTEN
 NOTHING = 1e-50  # what is less probable adds nothing: the M-step makes no transition less probable than 1e-40
 NEGLIGIBLE = 1e-40  # probability of a state that is not expected to be believed in later
 SETTLE_OFTEN, SETTLE_SELDOM = 16, 128  # rows: how often it is asked what has become final
+FEW = 16  # states, up to which it is not worth while to pass over those without weight
 PATCH = 32  # most rows that have their transitions summed together
 
 # Places in an entry
@@ -388,7 +389,7 @@ def follow(
     if runs is None:
         before = spread(0.0, shape.n_states)
         for k in range(m):
-            if abs(way[k]) > TRIFLE:
+            if m <= FEW or abs(way[k]) > TRIFLE:
                 before = before + (way[k] * inverse[k]) * load(matrix, k * m, shape.n_states)
         store(way, 0, before * load(phi, 0, shape.n_states))
     else:
@@ -439,7 +440,10 @@ def sweep(shape: Any, state: State, groups: IntArray, runs: IntArray | None, win
                 step_back(shape, matrix, entry, weight, v, window.pairs, sums)
             else:
                 gains = view(window.gains, (age - first) * m, (m,))
-                step_back_in_patch(shape, matrix, entry, weight, v, gains, reached, sums)
+                if m <= FEW:
+                    step_back_with_few(shape, matrix, entry, weight, v, gains, reached, sums)
+                else:
+                    step_back_in_patch(shape, matrix, entry, weight, v, gains, reached, sums)
             weight *= entry[KEEP]
             if entry[MOVED] == 0.0:
                 phi = phi_of(shape, entry)
@@ -526,6 +530,33 @@ def step_back_in_patch(
             gains[k] = weight * entry[TRANSITION_WEIGHT] * u
             reached[k] = 1.0
             before = before + u * load(matrix, k * m, shape.n_states)
+    store(v, 0, before * load(phi_of(shape, entry), 0, shape.n_states))
+
+
+@inlined
+def step_back_with_few(
+    shape: Any,
+    matrix: FloatArray,
+    entry: FloatArray,
+    weight: float,
+    v: FloatArray,
+    gains: FloatArray,
+    reached: FloatArray,
+    S: FloatArray,
+) -> None:
+    """The same for few states: all of them at once."""
+    m = shape.n_states
+    now, inverse = load(v, 0, shape.n_states), load(inverse_of(shape, entry), 0, shape.n_states)
+    shares = repeat_each(weight * entry[EMISSION_WEIGHT] * now, shape.n_statistics)
+    sums = load(S, shape.n_groups, shape.n_emission_rows)
+    store(S, shape.n_groups, sums + shares * load(entry, HEADER, shape.n_emission_rows))
+    u = where_above(now, NOTHING, now * inverse)
+    store(gains, 0, u)
+    before = spread(0.0, shape.n_states)
+    for k in range(m):
+        before = before + gains[k] * load(matrix, k * m, shape.n_states)
+        reached[k] = 1.0
+    store(gains, 0, (weight * entry[TRANSITION_WEIGHT]) * u)
     store(v, 0, before * load(phi_of(shape, entry), 0, shape.n_states))
 
 
