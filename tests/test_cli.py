@@ -276,6 +276,16 @@ def test_compare_ranks_the_true_number_of_states_first(capsys):
     assert len(table) > 5
 
 
+def test_compare_in_one_pass(capsys):
+    run("compare", "data.csv", "--states", "1-2", "--emission", "gaussian:tied", "--online", "--json", "compare.json")
+    table = capsys.readouterr().out
+    found = json.loads(Path("compare.json").read_text())
+    assert found["compared"] % 256 == 0
+    assert [model["states"] for model in found["models"]] == [2, 1]
+    assert found["models"][0]["behind"] == 0.0 < found["models"][1]["behind"]
+    assert "behind, a row" in table
+
+
 # --- using a model --------------------------------------------------------------------------------------------------
 
 

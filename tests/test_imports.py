@@ -31,7 +31,7 @@ LAYERS = [
     ["checkpoint"],
     ["estimator"],
     ["batch", "online"],
-    ["fleet"],
+    ["fleet", "comparison"],
     ["compat", "cli"],
     ["__main__"],
 ]

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from hmmstream.averaging import Polyak, StatisticAverage
     from hmmstream.batch import BatchHMM
     from hmmstream.checkpoint import load, save
+    from hmmstream.comparison import OnlineComparison
     from hmmstream.emissions import (
         AutoRegressive,
         Bernoulli,
@@ -61,6 +62,7 @@ __all__ = [
     "Masked",
     "Multinomial",
     "NegativeBinomial",
+    "OnlineComparison",
     "OnlineHMM",
     "Poisson",
     "Polyak",
@@ -83,6 +85,7 @@ _HOME = {
     "fleet": ("Fleet",),
     "learner": ("Learner",),
     "model": ("HMM", "Forecast"),
+    "comparison": ("OnlineComparison",),
     "online": ("OnlineHMM",),
     "priors": ("Prior",),
     "schedule": ("Constant", "Harmonic", "Power", "TwoPhase"),

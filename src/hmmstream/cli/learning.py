@@ -35,6 +35,7 @@ from hmmstream.cli.work import (
     start_settings,
     tables,
 )
+from hmmstream.comparison import OnlineComparison
 from hmmstream.io.parsing import InputError
 from hmmstream.io.reading import Table, TextTable, open_lines
 from hmmstream.io.whole import write_whole
@@ -310,6 +311,9 @@ def fit(options: Namespace) -> None:
 def compare(options: Namespace) -> None:
     """Several numbers of states and families, ranked."""
     check_outputs(options.json)
+    if options.online:
+        compare_online(options)
+        return
     X, lengths, _ = read_all(options, reading_of(options))
     if len(X) < SHORTEST:
         raise InputError(f"{len(X)} rows are too few to compare models on")
@@ -350,6 +354,53 @@ def compare(options: Namespace) -> None:
     if len({name.split(":")[0] for name in names}) > 1:
         footer.append("Families of counts or symbols and families of measurements cannot be compared with each other.")
     tell(options, f"{len(X):,} rows", report.ranking(results, headings), footer, {"rows": len(X), "models": results})
+
+
+def compare_online(options: Namespace) -> None:
+    """The same in one pass and bounded memory, ranked by how well each predicted what came."""
+    names = options.emission or ["gaussian"]
+    settings = [(m, name) for name in names for m in options.states]
+    candidates = [OnlineHMM(m, emission_of(name), random_state=options.seed) for m, name in settings]
+    comparison = OnlineComparison(candidates)
+    for _, table in tables(options, reading_of(options)):
+        if options.separate:
+            comparison.end_sequence()
+        with progress(options, table) as show:
+            for chunk in table.chunks():
+                if chunk is not None:
+                    try:
+                        comparison.partial_fit(chunk.X)
+                    except ValueError as error:
+                        raise InputError(f"{table.source}, at or after {chunk.line(0)}: {error}") from None
+                    show(comparison.n_samples_seen_)
+    try:
+        ranking = comparison.ranking_
+    except ValueError as error:
+        raise InputError(str(error)) from None
+    described = dict(zip(map(id, candidates), settings, strict=True))
+    results = [
+        {
+            "emission": described[id(one.hmm)][1],
+            "states": one.hmm.n_components,
+            "log_likelihood": one.log_likelihood,
+            "behind": one.behind,
+            "error": one.error if math.isfinite(one.error) else None,
+        }
+        for one in ranking
+    ]
+    shown = [
+        {**result, "behind": f"{one.behind:.4f}", "error": f"{one.error:.4f}"}
+        for one, result in zip(ranking, results, strict=True)
+    ]
+    headings = {"emission": "emission", "states": "states", "log_likelihood": "log-likelihood"}
+    headings |= {"behind": "behind, a row", "error": "±"}
+    n_rows, n_compared = comparison.n_samples_seen_, comparison.n_compared_
+    footer = [
+        f"Best first: the log-likelihood of {n_compared:,} rows, each predicted from those before it by a model that",
+        "learns as it goes; how much less that is than the best, a row; and the standard error of this difference.",
+    ]
+    contents = {"rows": n_rows, "compared": n_compared, "models": results}
+    tell(options, f"{n_rows:,} rows", report.ranking(shown, headings), footer, contents)
 
 
 def predictive(hmm: OnlineHMM, X: FloatArray, lengths: list[int] | None) -> float:

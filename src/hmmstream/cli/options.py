@@ -218,6 +218,7 @@ def parser() -> argparse.ArgumentParser:
         "--states", "-m", type=several, default=[1, 2, 3, 4], metavar="LIST", help="2,3,5 or 2-5 (1-4)"
     )
     compare.add_argument("--emission", "-e", action="append", default=[], metavar="NAME", help="may be repeated")
+    compare.add_argument("--online", action="store_true", help="in one pass and bounded memory, by prediction alone")
     compare.add_argument("--restarts", type=positive, default=1, metavar="N", help="starts of each fit (default: 1)")
     compare.add_argument("--seed", type=not_negative, default=0, metavar="N", help="of the search for starts")
     compare.add_argument("--json", metavar="FILE", help='write the ranking as JSON ("-": standard output, no table)')
