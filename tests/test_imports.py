@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parent.parent / "src" / "hmmstream"
 LAYERS = [
     ["arrays", "background"],
     ["compilable", "record", "io"],
-    ["emissions", "transitions", "schedule", "averaging"],
+    ["emissions", "transitions", "schedule", "averaging", "detection"],
     ["recursions"],
     ["inference"],
     ["parameters"],

@@ -35,7 +35,7 @@ def test_two_phases_as_printed_and_in_the_sane_variant():
 )
 def test_the_compiled_formula_is_the_python_one(step):
     X = models.paper_model().sample(6000, 3)[0]  # long enough for the series that replaces powers at large n
-    a, b = Learner(models.paper_start(), step=step), Learner(models.paper_start(), step=lambda n: step(n))
+    a, b = (Learner(models.paper_start(), step=one, averaging=None) for one in (step, lambda n: step(n)))
     a.learn(X)
     b.learn(X)
     np.testing.assert_allclose(a.vector, b.vector, rtol=1e-9, atol=1e-12)

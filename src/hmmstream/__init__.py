@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from hmmstream.model import HMM, Forecast
     from hmmstream.online import OnlineHMM
     from hmmstream.priors import Prior
-    from hmmstream.schedule import Constant, Harmonic, Power, TwoPhase
+    from hmmstream.schedule import Constant, Harmonic, Power, Track, TwoPhase
     from hmmstream.transitions import Full, Independent, Masked, Tied, Transition
 
 __version__ = "0.1.0"
@@ -70,6 +70,7 @@ __all__ = [
     "Prior",
     "StatisticAverage",
     "Tied",
+    "Track",
     "Transition",
     "TwoPhase",
     "VonMises",
@@ -88,7 +89,7 @@ _HOME = {
     "comparison": ("OnlineComparison",),
     "online": ("OnlineHMM",),
     "priors": ("Prior",),
-    "schedule": ("Constant", "Harmonic", "Power", "TwoPhase"),
+    "schedule": ("Constant", "Harmonic", "Power", "Track", "TwoPhase"),
     "transitions": ("Full", "Independent", "Masked", "Tied", "Transition"),
 }
 _MODULE = {name: module for module, names in _HOME.items() for name in names}

@@ -41,7 +41,7 @@ from hmmstream.recursions.state import (
     Shape,
 )
 from hmmstream.recursions.window import Contents
-from hmmstream.schedule import Constant, Harmonic, Power, Schedule, TwoPhase
+from hmmstream.schedule import Constant, Harmonic, Power, Schedule, Track, TwoPhase
 from hmmstream.selfstart import SelfStart
 from hmmstream.transitions import STRUCTURES, Masked, Tied, Transition
 
@@ -53,7 +53,7 @@ DTYPES = ("float64", "int64", "bool")
 PARTS: dict[str, tuple[type, tuple[type, ...]]] = {
     "emission": (Emission, (*FAMILIES.values(), AutoRegressive, LinearRegression, Independent)),
     "transition": (Transition, (*STRUCTURES.values(), Tied, Masked)),
-    "step": (Schedule, (Power, Constant, Harmonic, TwoPhase)),
+    "step": (Schedule, (Power, Constant, Harmonic, TwoPhase, Track)),
     "averaging": (tuple, (Polyak, StatisticAverage, Refined)),
     "prior": (Prior, (Prior,)),
     "model": (HMM, (HMM,)),
@@ -243,6 +243,7 @@ def arguments(thing: Any) -> dict[str, Any]:
     return {name: value for name, value in named.items() if value is not None}
 
 
+COMPANIONS = ("refinement", "detector")  # of a learner: not every one has them
 LEARNER_SETTINGS = ("step", "averaging", "n_min", "update_every", "engine", "prior")
 
 
@@ -253,9 +254,8 @@ def describe_learner(learner: Learner) -> dict[str, Any]:
     if contents is not None:
         state["clock"] = state["clock"].copy()
         state["clock"][WINDOW_FIRST] = 0.0  # its oldest entry comes first
-    refinement = learner.refinement and learner.refinement.document()
-    held = {"state": state, "window": contents and contents._asdict(), "refinement": refinement}
-    return {**describe_all(settings), **held}
+    companions = {name: getattr(learner, name) and getattr(learner, name).document() for name in COMPANIONS}
+    return {**describe_all(settings), "state": state, "window": contents and contents._asdict(), **companions}
 
 
 COUNTS = ("n_before", "n_at_last_look")
@@ -357,8 +357,9 @@ class Builder:
             learner.contents = contents
         learner.frozen = bool(described["frozen"])
         learner.latest = _checked(described["latest"], learner.latest.shape, "latest values")
-        if learner.refinement is not None and described.get("refinement") is not None:
-            learner.refinement.restore(described["refinement"])
+        for name in COMPANIONS:
+            if getattr(learner, name) is not None and described.get(name) is not None:
+                getattr(learner, name).restore(described[name])
         check_state(learner)
         return learner
 

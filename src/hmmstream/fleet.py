@@ -23,6 +23,7 @@ from hmmstream.record import Record
 from hmmstream.recursions import rows
 from hmmstream.recursions.fleet import sort_by_stream
 from hmmstream.recursions.state import IN_SEQUENCE, Shape
+from hmmstream.schedule import Track
 from hmmstream.starts import find_start
 from hmmstream.streams import NO_ORDER, Rows, SeparateStreams, SharedStreams, Streams
 
@@ -105,6 +106,8 @@ class Fleet:
             raise ValueError(f"n_jobs must be a positive integer or None, got {n_jobs!r}")
         if self.prototype.averaging == "refined" or isinstance(self.prototype.averaging, Refined):
             raise ValueError("a fleet has no second stage: averaging is 'auto', None or Polyak, not 'refined'")
+        if self.prototype.step == "track" or isinstance(self.prototype.step, Track):
+            raise ValueError("a fleet watches for no changes: to forget old observations, use Constant")
         if shared and isinstance(self.prototype.averaging, Polyak):
             raise ValueError("shared=True averages the statistic: averaging is 'auto' or None, not Polyak")
         self.shared, self.device, self.dtype, self.n_jobs = shared, device, dtype, n_jobs

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hmmstream import averaging as averages
+from hmmstream import schedule as schedules
 from hmmstream.arrays import (
     UNKNOWN,
     FloatArray,
@@ -22,6 +23,7 @@ from hmmstream.arrays import (
     sequence_starts,
 )
 from hmmstream.averaging import Averaging, Polyak, Refined, StatisticAverage
+from hmmstream.detection import Change, Detector
 from hmmstream.emissions import Emission
 from hmmstream.model import HMM, Forecast, forecast_of
 from hmmstream.priors import Prior
@@ -46,9 +48,10 @@ from hmmstream.recursions.state import (
 )
 from hmmstream.recursions.window import Contents, Window
 from hmmstream.refinement import Refinement
-from hmmstream.schedule import Power, Schedule, Step, check_step, evaluate, is_built_in
+from hmmstream.schedule import Power, Schedule, Step, Track, evaluate, is_built_in
 
 NEVER = np.iinfo(np.int64).max
+RESTART = 256  # observations that learning begins anew after, when the world has changed
 ENGINES = ("auto", "dense", "window")
 MANY_STATES = 16  # from here on a window is the faster engine
 SEVERAL_STATES = 8  # and from here on, if there are as many observations between two M-steps
@@ -85,7 +88,7 @@ class Learner:
     ----------
     start : HMM
         Where learning starts from: all values, the emission family and the transition structure.
-    step : schedule, or a function n -> gamma
+    step : schedule, "track", or a function n -> gamma
         Weight of the n-th observation in the statistic.
     averaging : "auto", "refined", None or Polyak(start)
         What ``model`` reports: see :mod:`hmmstream.averaging`.
@@ -116,7 +119,7 @@ class Learner:
         self,
         start: HMM,
         *,
-        step: Step | None = None,
+        step: Step | str | None = None,
         averaging: Averaging | str = "auto",
         n_min: float = 20,
         update_every: int = 1,
@@ -133,8 +136,7 @@ class Learner:
             raise ValueError(f"engine must be one of {ENGINES}, got {engine!r}")
         self.start = start
         self.engine = engine
-        self.step = Power(0.6) if step is None else step
-        check_step(self.step)
+        self.step = Power(0.6) if step is None else schedules.resolve(step)
         self.averaging = averages.resolve(averaging)
         self.n_min = int(min(n_min, NEVER))
         self.update_every = int(min(update_every, NEVER))
@@ -164,7 +166,8 @@ class Learner:
         self._schedule = (self.step if is_built_in(self.step) else Power(0.6)).numbers()
         self._not_filtered = np.empty((0, m))
         self._average_kind, self._average_from = online.AVERAGE_NOTHING, 0
-        if isinstance(self.averaging, StatisticAverage | Refined):
+        forgets = isinstance(self.step, Schedule) and self.step.memory < math.inf  # then an average over all is wrong
+        if isinstance(self.averaging, StatisticAverage | Refined) and not forgets:
             self._average_kind = online.AVERAGE_STATISTIC
         elif isinstance(self.averaging, Polyak):
             self._average_kind, self._average_from = online.AVERAGE_PARAMETERS, self.averaging.start
@@ -179,6 +182,7 @@ class Learner:
             self.window = window.make(self._shape, self._runs, FIRST_ROOM, FIRST_MATRICES)
         self.latest = np.full(self.start.emission.n_lags, np.nan)  # values that the next row depends on
         self.refinement = Refinement(self.start) if self._can_refine() else None
+        self.detector = Detector(self.step.memory, self.step.alarm_every) if isinstance(self.step, Track) else None
         state = self.state
         state.clock[LIKELIHOOD_FACTOR] = 1.0
         state.startprob[:] = state.phi[:] = self.start.startprob
@@ -405,8 +409,11 @@ class Learner:
         *,
         is_recall: bool = False,
     ) -> None:
-        """Learn from rows, piece by piece where the second stage has something to do in between."""
+        """Learn from rows, piece by piece where the second stage or the watch has something to do in between."""
         refinement = self.refinement
+        if self.detector is not None:
+            self._teach_watched(X, starts, filtered, states, weights, is_recall=is_recall)
+            return
         if refinement is None or self.frozen:
             if refinement is not None and len(X):
                 refinement.interrupt()
@@ -421,7 +428,7 @@ class Learner:
             if refinement.room <= 0:  # the work was broken off
                 refinement.work(lambda: self._averaged_model, self.log_likelihood)
             last = min(first + refinement.room, len(X))
-            own = starts[(starts >= first) & (starts < last)] - first if len(starts) else starts
+            own = within(starts, first, last)
             is_start = np.zeros(last - first, dtype=np.bool_)
             is_start[own] = True
             is_start[0] |= self.vector[IN_SEQUENCE] == 0.0
@@ -433,6 +440,47 @@ class Learner:
                 refinement.work(lambda: self._averaged_model, self.log_likelihood)
             if is_recall:  # the start was made from these rows, and is no rival
                 refinement.rival = math.nan
+            first = last
+
+    def _teach_watched(
+        self,
+        X: FloatArray,
+        starts: IntArray,
+        filtered: FloatArray,
+        states: IntArray | None,
+        weights: FloatArray | None,
+        *,
+        is_recall: bool,
+    ) -> None:
+        """Learn block by block, and look after each whether the model still fits."""
+        detector = self.detector
+        assert detector is not None
+        if self.frozen or is_recall:
+            if len(X):
+                detector.interrupt()
+            self._run(X, starts, filtered, states, weights, is_recall=is_recall)
+            return
+        if len(X) > detector.room:
+            refused = rows.check(self.start.emission, X)
+            if refused != ACCEPTED:
+                raise self._refusal(X, refused)
+        first = 0
+        while first < len(X):
+            if math.isnan(detector.before):
+                detector.work(self.n_samples_seen, self.log_likelihood)
+            last = min(first + detector.room, len(X))
+            piece = slice(first, last)
+            self._run(
+                X[piece],
+                within(starts, first, last),
+                filtered[piece],
+                None if states is None else states[piece],
+                None if weights is None else weights[piece],
+            )
+            detector.take(last - first)
+            has_changed = detector.work(self.n_samples_seen, self.log_likelihood)
+            if has_changed and isinstance(self.step, Track) and self.step.restart:
+                self.vector[TIME] = min(self.vector[TIME], max(RESTART, self.n_min + 1))
             first = last
 
     def _run(
@@ -568,6 +616,11 @@ class Learner:
         return parts(self._shape, self.vector)
 
     @property
+    def changes(self) -> list[Change]:
+        """Changes of the world that were noticed, with a step of ``Track``."""
+        return [] if self.detector is None else list(self.detector.changes)
+
+    @property
     def n_samples_seen(self) -> int:
         """Number of rows seen, missing ones included."""
         return int(self.vector[N_SEEN])
@@ -647,13 +700,18 @@ class Learner:
         return {name: value for name, value in self.__dict__.items() if not name.startswith("_")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update({"refinement": None, **state})  # a pickle from before there was one
+        self.__dict__.update({"refinement": None, "detector": None, **state})  # a pickle from before there was one
         self.vector = self.vector.copy()  # what was loaded may be read-only
         self.window = self.window and window.copy_of(self.window)
         self._lay_out()
 
     def __repr__(self) -> str:
         return f"<Learner of {self.start.n_components} states after {self.n_samples_seen:,} observations>"
+
+
+def within(starts: IntArray, first: int, last: int) -> IntArray:
+    """Those starts of sequences that are in a piece of the rows, counted from its first row."""
+    return starts[(starts >= first) & (starts < last)] - first if len(starts) else starts
 
 
 def has_window(engine: str, n_states: int, update_every: int) -> bool:

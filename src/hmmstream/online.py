@@ -14,6 +14,7 @@ from hmmstream import inference, information, plotting, transitions
 from hmmstream.arrays import FloatArray, is_integer, matrix
 from hmmstream.averaging import Averaging
 from hmmstream.background import SecondProcess
+from hmmstream.detection import Change
 from hmmstream.emissions import Emission
 from hmmstream.estimator import HMMEstimator
 from hmmstream.journal import Journal
@@ -53,8 +54,9 @@ class OnlineHMM(HMMEstimator):
     init : "auto" or HMM
         Where learning starts from. "auto" gathers the first observations, at most 32,768, and finds start values from
         them: there is a model from the first observation on, and a better one each time that their number has doubled.
-    step : Power, Constant, Harmonic, TwoPhase or a function n -> gamma
-        Weight of the n-th observation.
+    step : Power, "track" or Track, Constant, Harmonic, TwoPhase or a function n -> gamma
+        Weight of the n-th observation. "track" is for worlds that change: old observations are forgotten, and changes
+        are noticed.
     averaging : "auto", "refined", None or Polyak(start)
         What ``model_`` reports. "auto" averages the statistic and needs no tuning. "refined" needs none either and is
         as accurate as maximum likelihood, at several times the cost: see docs/accuracy.md. None: the raw iterate.
@@ -85,6 +87,9 @@ class OnlineHMM(HMMEstimator):
         Sum of the log predictive densities of all observations.
     statistic_ : Statistic
         The sufficient statistic S.
+    changed_ : list of Change
+        With ``step="track"``, the changes of the world that were noticed: after how many observations (``at``), and
+        ``since`` when predictions had become worse.
     standard_errors_ : dict
         Standard error of every parameter; ``conf_int`` has confidence intervals.
 
@@ -111,7 +116,7 @@ class OnlineHMM(HMMEstimator):
         *,
         transition: str | Transition = "full",
         init: str | HMM = "auto",
-        step: Step = DEFAULT_STEP,
+        step: Step | str = DEFAULT_STEP,
         averaging: Averaging | str = "auto",
         n_min: float = 20,
         update_every: int = 1,
@@ -405,7 +410,8 @@ class OnlineHMM(HMMEstimator):
         parameters = Parameters(anywhere)
         with np.errstate(all="ignore"):  # what is not a number is not positive definite
             matrix, on_edge = information.information(parameters, data, "outer", inference.Workers(1))
-        memory = self.step.memory if isinstance(self.step, Schedule) else math.inf
+        step = self._fitted().step
+        memory = step.memory if isinstance(step, Schedule) else math.inf
         n = min(self.n_samples_seen_, memory)
         return information.spread(parameters, matrix * (n / len(data)), on_edge)
 
@@ -446,6 +452,10 @@ class OnlineHMM(HMMEstimator):
     @property
     def n_samples_seen_(self) -> int:
         return self._fitted().n_samples_seen
+
+    @property
+    def changed_(self) -> list[Change]:
+        return self._fitted().changes
 
     @property
     def log_likelihood_(self) -> float:

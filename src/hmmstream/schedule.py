@@ -1,7 +1,7 @@
 """Step sizes: how much weight observation n has in the statistic, for n = 1, 2, …
 
-All built-in schedules are one formula with five numbers, which the compiled loop evaluates:
-``first`` up to ``n0``, and from there on ``scale * (n - n0) ** -alpha``, but at most ``cap``.
+All built-in schedules are one formula with seven numbers, which the compiled loop evaluates: ``first`` up to ``n0``,
+from there on ``scale * (n - n0) ** -alpha``, but at most ``cap``, and after ``n1`` the ``last``.
 """
 
 from __future__ import annotations
@@ -21,28 +21,38 @@ Step: TypeAlias = "Schedule | Callable[[int], float]"
 class Schedule:
     """A built-in schedule."""
 
-    def __init__(self, n0: float, first: float, scale: float, alpha: float, cap: float) -> None:
-        self._numbers = (n0, first, scale, alpha, cap)
+    def __init__(
+        self,
+        n0: float,
+        first: float,
+        scale: float,
+        alpha: float,
+        cap: float,
+        n1: float = math.inf,
+        last: float = 0.0,
+    ) -> None:
+        self._numbers = (n0, first, scale, alpha, cap, n1, last)
 
     def __call__(self, n: int) -> float:
         """The step size at ``n``."""
-        n0, first, scale, alpha, cap = self._numbers
-        return first if n <= n0 else min(scale * (n - n0) ** -alpha, cap)
+        n0, first, scale, alpha, cap, n1, last = self._numbers
+        return first if n <= n0 else last if n > n1 else min(scale * (n - n0) ** -alpha, cap)
 
     def at(self, n: FloatArray) -> FloatArray:
         """The step sizes at these times, which need not be whole numbers."""
-        n0, first, scale, alpha, cap = self._numbers
+        n0, first, scale, alpha, cap, n1, last = self._numbers
         later = np.maximum(n - n0, np.finfo(np.float64).tiny)
-        return np.where(n <= n0, first, np.minimum(scale * later**-alpha, cap))
+        return np.where(n <= n0, first, np.where(n > n1, last, np.minimum(scale * later**-alpha, cap)))
 
     @property
     def memory(self) -> float:
         """The number of observations that the statistic stands for in the long run: infinite, unless old ones fade."""
-        n0, first, *_ = self._numbers
-        return 2.0 / first - 1.0 if n0 == math.inf else math.inf
+        n0, first, *_, n1, last = self._numbers
+        gamma = first if n0 == math.inf else last if n1 < math.inf else 0.0
+        return 2.0 / gamma - 1.0 if gamma > 0.0 else math.inf
 
     def numbers(self) -> FloatArray:
-        """n0, first, scale, alpha and cap, for the compiled loop."""
+        """n0, first, scale, alpha, cap, n1 and last, for the compiled loop."""
         return np.array(self._numbers)
 
     def __eq__(self, other: object) -> bool:
@@ -100,6 +110,55 @@ class Constant(Schedule):
         self.gamma = gamma
 
 
+class Track(Schedule):
+    """For a world that changes: steps n^-0.6 at first, and then a constant one, so that old observations are forgotten.
+
+    It comes with a watch on the predictive likelihood, which notices changes: see :mod:`hmmstream.detection`.
+
+    Parameters
+    ----------
+    memory : int
+        The number of observations that estimates stand for: so many are learned from with the steps n^-0.6. What is
+        ``memory`` observations old counts for a seventh of what is new.
+    alarm_every : number
+        Observations between two false alarms, on average, of those that are watched: after the beginning and after an
+        alarm, ``memory`` and 2,048 more are not. ``math.inf`` for no alarms.
+    restart : bool
+        Whether an alarm makes steps large again, as they are after 256 observations: then all before is soon forgotten.
+
+    Examples
+    --------
+    >>> Track(memory=1999)(10**6)
+    0.001
+    """
+
+    def __init__(self, memory: float = 10_000, alarm_every: float = 1e6, restart: bool = True) -> None:
+        if not 1.0 <= memory < math.inf:
+            raise ValueError(f"memory must be a number of observations, got {memory!r}")
+        if not alarm_every > 0.0:
+            raise ValueError(f"alarm_every must be a number of observations, got {alarm_every!r}")
+        super().__init__(n0=0, first=1.0, scale=1.0, alpha=0.6, cap=1.0, n1=memory, last=2.0 / (memory + 1.0))
+        self.alarm_every = alarm_every
+        self.restart = restart
+
+    @property
+    def memory(self) -> float:
+        return self._numbers[-2]
+
+    def arguments(self) -> dict[str, Any]:
+        """What makes the same schedule."""
+        return {"memory": self.memory, "alarm_every": self.alarm_every, "restart": self.restart}
+
+    def __repr__(self) -> str:
+        return f"Track(memory={self.memory:g}, alarm_every={self.alarm_every:g}, restart={self.restart})"
+
+    def __eq__(self, other: object) -> bool:
+        return super().__eq__(other) and vars(self) == vars(other)
+
+    def __hash__(self) -> int:
+        return hash((self._numbers, self.alarm_every, self.restart))
+
+
 class TwoPhase(Schedule):
     """A constant step up to n0, then scale/(n - n0): the hand-tuned schedule of the paper's Figure 4.
 
@@ -135,10 +194,14 @@ def is_built_in(step: Any) -> TypeGuard[Schedule]:
     return isinstance(step, Schedule) and type(step).__call__ is Schedule.__call__
 
 
-def check_step(step: Any) -> None:
-    """Refuse what cannot be a schedule of step sizes."""
+def resolve(step: Any) -> Step:
+    """A schedule from its object or its name. What cannot be one is refused."""
+    if step == "track":
+        return Track()
     if not callable(step):
-        raise ValueError(f"step must be a schedule such as Power(0.6), or a function n -> gamma, got {step!r}")
+        raise ValueError(f"step must be 'track', a schedule such as Power(0.6), or a function n -> gamma, got {step!r}")
+    found: Step = step
+    return found
 
 
 def evaluate(step: Callable[[int], float], start: int, stop: int) -> FloatArray:

@@ -207,7 +207,12 @@ def fill_block(schedule: FloatArray, start: int, stop: int, block: FloatArray) -
     to rounding: taking the power of each n would cost a fifth of all the time that learning takes.
     """
     n0, first, scale, alpha, cap = schedule[0], schedule[1], schedule[2], schedule[3], schedule[4]
+    n1, last = schedule[5], schedule[6]
     anchor = start - start % BLOCK
+    if n1 < stop:
+        for n in range(start, stop):
+            block[n - anchor] = first if n <= n0 else last if n > n1 else min(scale * (n - n0) ** -alpha, cap)
+        return
     if anchor - n0 < BLOCK * BLOCK:
         for n in range(start, stop):
             block[n - anchor] = first if n <= n0 else min(scale * (n - n0) ** -alpha, cap)

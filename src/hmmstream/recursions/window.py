@@ -25,10 +25,11 @@ from math import sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
+from numba.extending import overload
 
 from hmmstream.arrays import UNKNOWN, FloatArray, IntArray
 from hmmstream.compilable import workspace
-from hmmstream.recursions.bridge import compiled, inlined, view
+from hmmstream.recursions.bridge import INLINE, compiled, inlined, view
 from hmmstream.recursions.filter import UNREACHABLE, clamp, compute_statistic, update_filter
 from hmmstream.recursions.state import (
     IN_SEQUENCE,
@@ -47,6 +48,7 @@ NOTHING = 1e-50  # what is less probable adds nothing: the M-step makes no trans
 NEGLIGIBLE = 1e-40  # probability of a state that is not expected to be believed in later
 SETTLE_OFTEN, SETTLE_SELDOM = 16, 128  # rows: how often it is asked what has become final
 FEW = 16  # states, up to which it is not worth while to pass over those without weight
+LONGEST_VECTOR = 64  # numbers
 PATCH = 32  # most rows that have their transitions summed together
 
 # Places in an entry
@@ -547,9 +549,7 @@ def step_back_with_few(
     """The same for few states: all of them at once."""
     m = shape.n_states
     now, inverse = load(v, 0, shape.n_states), load(inverse_of(shape, entry), 0, shape.n_states)
-    shares = repeat_each(weight * entry[EMISSION_WEIGHT] * now, shape.n_statistics)
-    sums = load(S, shape.n_groups, shape.n_emission_rows)
-    store(S, shape.n_groups, sums + shares * load(entry, HEADER, shape.n_emission_rows))
+    add_emissions(shape, entry, weight, v, S)
     u = where_above(now, NOTHING, now * inverse)
     store(gains, 0, u)
     before = spread(0.0, shape.n_states)
@@ -600,6 +600,26 @@ def add_emission(shape: Any, entry: FloatArray, k: int, weight: float, S: FloatA
     s, sums = view(entry, HEADER + k * p, (p,)), view(S, shape.n_groups + k * p, (p,))
     for a in range(p):
         sums[a] += weight * entry[EMISSION_WEIGHT] * s[a]
+
+
+def add_emissions(shape: Any, entry: FloatArray, weight: float, v: FloatArray, S: FloatArray) -> None:
+    """The same for all states, with the probabilities ``v``."""
+    for k in range(shape.n_states):
+        add_emission(shape, entry, k, weight * v[k], S)
+
+
+@overload(add_emissions, strict=False, jit_options=INLINE)
+def _add_emissions(shape: Any, entry: Any, weight: Any, v: Any, S: Any) -> Any:
+    """As one vector, if that is not a long one: long ones take the compiler very long."""
+    if dict(shape.constants)["n_emission_rows"] > LONGEST_VECTOR:
+        return add_emissions
+
+    def as_vector(shape: Any, entry: FloatArray, weight: float, v: FloatArray, S: FloatArray) -> None:
+        shares = repeat_each(weight * entry[EMISSION_WEIGHT] * load(v, 0, shape.n_states), shape.n_statistics)
+        sums = load(S, shape.n_groups, shape.n_emission_rows)
+        store(S, shape.n_groups, sums + shares * load(entry, HEADER, shape.n_emission_rows))
+
+    return as_vector
 
 
 @inlined

@@ -1,0 +1,117 @@
+"""Worlds that change: steps that forget, and a watch that notices."""
+
+import math
+import pickle
+
+import numpy as np
+import pytest
+
+import hmmstream
+from benchmarks import tracking
+from hmmstream import Fleet, Learner, OnlineHMM, Track
+from hmmstream.detection import BLOCK, FEWEST, Detector, threshold_for
+
+PAPER = tracking.WORLDS["the paper's"]
+CHANGED = hmmstream.HMM(PAPER.startprob, PAPER.transmat, tracking.JUMPS["the paper's"])
+
+
+def test_steps_become_constant_after_as_many_observations_as_are_remembered():
+    step = Track(999)
+    assert step(1) == 1.0
+    assert step(999) == 999**-0.6
+    assert step(1000) == 0.002
+    assert step.memory == 999
+    n = np.array([1.0, 999.0, 1000.0])
+    np.testing.assert_allclose(step.at(n), [step(int(one)) for one in n])
+    learner, alone = Learner(PAPER, step=Track(300, math.inf)), Learner(PAPER, step=lambda n: Track(300)(n))
+    X = PAPER.sample(1_000, 0)[0]
+    learner.learn(X)
+    alone.learn(X)
+    np.testing.assert_allclose(learner.last_model.transmat, alone.last_model.transmat, rtol=1e-9)
+
+
+def test_false_alarms_come_as_often_as_asked_for():
+    """More than 200 in 40 runs, so that the rate is known to 7 %; here alarms are a sixth too few."""
+    found = tracking.false_alarms(PAPER, 1_000, 5_000, 55_000, 40)
+    assert found.n > 200
+    assert 5_000 / 1.4 < found.every < 5_000 * 1.4
+
+
+def test_the_watch_alone_alarms_as_often_as_asked_for():
+    """On noise, with 200 alarms: an error of 7 %."""
+    rng = np.random.default_rng(0)
+    detector, log_likelihood, watched = Detector(0, 100 * BLOCK), 0.0, 0
+    detector.work(0, 0.0)
+    for block in range(26_000):
+        watched += len(detector.earlier) >= FEWEST
+        log_likelihood += rng.normal()
+        detector.take(BLOCK)
+        if detector.work(block, log_likelihood):
+            detector.work(block, log_likelihood)
+    assert watched / len(detector.changes) == pytest.approx(100, rel=0.3)
+    assert threshold_for(math.inf) == math.inf
+
+
+def test_a_jump_is_noticed_and_followed():
+    found = tracking.jumps("the paper's", 5_000, 1e6, 6)
+    assert found.missed == 0
+    assert np.median(found.delays) < 1_000
+    assert found.left < 0.2
+
+
+def test_changes_are_told_with_their_times():
+    X = np.concatenate([PAPER.sample(9_000, 0)[0], CHANGED.sample(4_000, 1)[0]])
+    hmm = OnlineHMM(init=PAPER, step=Track(2_000)).partial_fit(X)
+    (change,) = hmm.changed_
+    assert 9_000 < change.at < 10_500
+    assert 6_000 < change.since <= change.at
+    calm = OnlineHMM(init=PAPER, step=Track(2_000, restart=False)).partial_fit(X)
+    assert calm.changed_ == hmm.changed_
+    assert abs(calm.means_ - hmm.means_).max() > 1e-3
+    assert OnlineHMM(init=PAPER).partial_fit(X[:10]).changed_ == []
+    assert repr(OnlineHMM(init=PAPER, step="track").partial_fit(X[:10])._learner.step) == repr(Track())
+
+
+def test_chunks_do_not_matter_and_what_is_saved_goes_on(tmp_path):
+    X = np.concatenate([PAPER.sample(8_000, 2)[0], CHANGED.sample(2_000, 3)[0]])
+    whole = OnlineHMM(init=PAPER, step=Track(2_000)).partial_fit(X)
+    pieces = OnlineHMM(init=PAPER, step=Track(2_000))
+    for first, stop in ((0, 1), (1, 100), (100, 5_001), (5_001, 8_100)):
+        pieces.partial_fit(X[first:stop])
+    pieces.save(tmp_path / "model.hmm")
+    for again in (hmmstream.load(tmp_path / "model.hmm"), pickle.loads(pickle.dumps(pieces)), pieces):
+        again.partial_fit(X[8_100:])
+        np.testing.assert_array_equal(again.transmat_, whole.transmat_)
+        assert again.changed_ == whole.changed_ != []
+
+
+def test_rows_without_learning_are_of_no_block():
+    X = PAPER.sample(6_000, 4)[0]
+    hmm = OnlineHMM(init=PAPER, step=Track(500)).partial_fit(X[:4_000]).freeze()
+    hmm.partial_fit(X[:700] + 50.0).unfreeze().partial_fit(X[4_000:])
+    assert hmm.changed_ == []
+
+
+def test_a_model_that_finds_its_own_start_can_track():
+    X = np.concatenate([PAPER.sample(14_000, 5)[0], CHANGED.sample(1_500, 6)[0] + 4.0])
+    hmm = OnlineHMM(2, hmmstream.Gaussian("tied"), step=Track(1_000), random_state=0)
+    assert [change.at > 14_000 for change in hmm.partial_fit(X).changed_] == [True]
+
+
+def test_what_is_no_memory_is_refused():
+    for arguments in ({"memory": 0}, {"memory": math.inf}, {"alarm_every": 0.0}):
+        with pytest.raises(ValueError, match="must be a number of observations"):
+            Track(**arguments)
+    with pytest.raises(ValueError, match="step must be 'track'"):
+        Learner(PAPER, step="power")
+    with pytest.raises(ValueError, match="a fleet watches for no changes"):
+        Fleet(init=PAPER, step="track")
+
+
+def test_a_drifting_recording_is_predicted_better():
+    """By 0.009 a row, with a standard error of 0.0014."""
+    if not tracking.RECORDING.exists():
+        pytest.skip("the recording is not there")
+    X = np.loadtxt(tracking.RECORDING, delimiter=",", skiprows=1, max_rows=50_000)[:, 1]
+    gain, error = tracking.drift(X)
+    assert gain > 2.0 * error > 0.0
