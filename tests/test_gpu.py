@@ -9,7 +9,7 @@ import models
 import numpy as np
 import pytest
 
-from hmmstream import HMM, Constant, Fleet, Gaussian, Learner, Polyak
+from hmmstream import HMM, Constant, Fleet, Gaussian, Learner, Poisson, Polyak, Prior
 
 pytest.importorskip("numba_cuda", reason="needs numba-cuda: pip install 'hmmstream[gpu]'")
 
@@ -63,20 +63,46 @@ def test_a_simulated_gpu_learns_what_the_cpu_does(tmp_path, family, structure, s
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
 
 
-def test_a_state_dies_and_returns_on_a_simulated_gpu(tmp_path):
-    """One of four: so that the statistic is in shared memory."""
-    start = HMM(np.full(4, 0.25), np.full((4, 4), 0.25), Gaussian("tied", [0.0, 3.0, 6.0, 60.0], 1.0))
-    X = np.random.default_rng(0).normal(np.arange(200) % 3 * 3.0, 1.0).reshape(-1, 1)
-    X[150:] += 55.0
-    settings = {"init": start, "step": Constant(0.3), "n_min": 5, "averaging": None}
-    shape = Learner(start)._shape
+def dying_stream():
+    """Two rates, of which the larger is not seen again after a while; the observation at which its state dies."""
+    start = HMM([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], Poisson([1.0, 60.0]))
+    rng = np.random.default_rng(0)
+    X = rng.poisson(1.0, (450, 1)).astype(float)
+    X[:60:3] = rng.poisson(60.0, (20, 1))
+    X[60:170] = rng.poisson(60.0, (110, 1))
+    learner = Learner(start, step=Constant(0.1), n_min=5, averaging=None)
+    died = next(n for n, row in enumerate(X) if learner.learn_one(row) or learner.state.alive[1] <= 0.0)
+    return start, X, died
+
+
+def test_a_state_that_dies_in_a_plain_row_is_dead_on_a_simulated_gpu_too(tmp_path):
+    """And it can come back: at once, in a row that only the transitions to the dead allow for."""
+    start, X, died = dying_stream()
+    assert died > 64
+    assert died % 64 > 1  # such rows are plain
+    X[died + 1] = 22.0
+    X[died + 20 : died + 30] = 60.0
+    settings = {"init": start, "step": Constant(0.1), "n_min": 5, "averaging": None}
+    X = np.hstack([X[: died + 35], X[: died + 35]])
+    found, expected = on_a_simulated_gpu(tmp_path, X, settings), on_the_cpu(X, settings)
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_a_prior_counts_the_same_on_a_simulated_gpu(tmp_path):
+    start = HMM([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], Gaussian("tied", [0.0, 3.0], 1.0))
+    X = np.hstack([start.sample(150, seed)[0] for seed in range(2)])
+    settings = {"init": start, "prior": Prior(transitions=1.0, stickiness=20.0), "averaging": None}
+    found, expected = on_a_simulated_gpu(tmp_path, X, settings), on_the_cpu(X, settings)
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_four_states_have_their_statistic_in_shared_memory_on_a_simulated_gpu(tmp_path):
     from hmmstream.recursions import cuda, online
 
-    assert cuda.layout(shape, online.AVERAGE_NOTHING, "float64").has_shared_tau
-    has_died = Fleet(**settings).partial_fit(X[:119])._streams
-    assert has_died.columns(has_died.at.alive)[0, 3] <= 0.0
-    X = np.hstack([X, X])
-    found, expected = on_a_simulated_gpu(tmp_path, X, settings), on_the_cpu(X, settings)
+    start = HMM(np.full(4, 0.25), np.full((4, 4), 0.25), Gaussian("tied", [0.0, 3.0, 6.0, 9.0], 1.0))
+    assert cuda.layout(Learner(start)._shape, online.AVERAGE_STATISTIC, "float64").has_shared_tau
+    X = np.hstack([start.sample(100, seed)[0] for seed in range(3)])
+    found, expected = on_a_simulated_gpu(tmp_path, X, {"init": start}), on_the_cpu(X, {"init": start})
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
 
 

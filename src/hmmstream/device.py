@@ -86,8 +86,7 @@ class DeviceStreams(Streams):
                 template.start.emission, template._shape, template._cells[1:], rules, self.dtype, is_block
             )
         *numbers_of_rows, steps = arrays
-        steps = np.append(steps, 0.0).astype(self.dtype)  # a place more, for the look ahead
-        uploaded = [cuda.to_device(array) for array in (*numbers_of_rows, steps)]
+        uploaded = [cuda.to_device(array) for array in (*numbers_of_rows, steps.astype(self.dtype))]
         flat = X.reshape(X.size)
         threads = cuda.layout(self.template._shape, rules.averaging, self.dtype).threads
         cuda.launch(self._kernels[rules, is_block], n, threads, self.dtype, self.numbers, self.clocks, flat, *uploaded)

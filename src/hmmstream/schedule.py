@@ -55,6 +55,10 @@ class Schedule:
         """n0, first, scale, alpha, cap, n1 and last, for the compiled loop."""
         return np.array(self._numbers)
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._numbers = (*self._numbers, math.inf, 0.0)[:7]  # a pickle from before has five of them
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Schedule) and self._numbers == other._numbers
 

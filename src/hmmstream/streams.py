@@ -61,8 +61,12 @@ class Streams(ABC):
 
     def __init__(self, template: Learner) -> None:
         self.template = template
-        places: Any = np.arange(template._shape.size)
-        self.at: Any = parts(template._shape, places)  # where each part of a state vector stands
+
+    @property
+    def at(self) -> Any:
+        """Where each part of a state vector stands."""
+        places: Any = np.arange(self.template._shape.size)
+        return parts(self.template._shape, places)
 
     @abstractmethod
     def add(self, n: int) -> None:

@@ -21,7 +21,6 @@ import numpy as np
 
 from hmmstream.arrays import UNKNOWN
 from hmmstream.compilable import Compilable, as_in, reciprocal, workspace
-from hmmstream.emissions.base import DEAD
 from hmmstream.recursions import bridge
 from hmmstream.recursions.bridge import CompilableType, view
 from hmmstream.recursions.online import (
@@ -176,7 +175,6 @@ def learning_kernel(emission: Any, shape: Any, cells: Any, rules: Rules, dtype: 
     update_every, averaging = rules.update_every, rules.averaging
     m, width, R, d = shape.n_states, shape.width, shape.n_rows, emission.n_features
     mm, m_width, m_R, n_prior = m * m, m * width, m * R, shape.n_prior_rows
-    n_groups, p = shape.n_groups, shape.n_statistics
     plain_from = max(rules.n_min, RECENTRE_EVERY)
     at_phi, at_alive, at_transmat = m, 2 * m, 3 * m
     at_mean_transmat = at_transmat + mm
@@ -269,8 +267,9 @@ def learning_kernel(emission: Any, shape: Any, cells: Any, rules: Rules, dtype: 
                 is_plain = cursor < end and is_settled and n & (RECENTRE_EVERY - 1) != 0
                 for a in range(d):
                     is_plain &= ahead[a] == ahead[a] and abs(ahead[a]) <= largest
+                is_plain &= not emission.is_missing(ahead)
                 for i in range(m):
-                    is_plain &= S[n_groups + i * p] > DEAD
+                    is_plain &= alive[i] > 0.0
                 if not is_plain:
                     break
                 for a in range(d):
@@ -279,7 +278,7 @@ def learning_kernel(emission: Any, shape: Any, cells: Any, rules: Rules, dtype: 
                 cursor += stride
                 if cursor < end:
                     look_ahead(X, order, cursor, ahead)
-                clock[IN_SEQUENCE] = 1.0
+                clock[IN_SEQUENCE], clock[TIME] = 1.0, n
                 gamma = view(steps, n - shift, (1,))[0]
                 advance(emission, shape, state, groups, y, UNKNOWN, 1.0 - gamma, gamma)
                 is_update = update_every == 1 or n % update_every == 0
@@ -288,9 +287,7 @@ def learning_kernel(emission: Any, shape: Any, cells: Any, rules: Rules, dtype: 
                 average(shape, state, n, is_update, rules)
                 n += 1
             if is_update:
-                for i in range(m):
-                    if S[n_groups + i * p] <= DEAD:
-                        numbers[at_alive + i, stream] = 0.0
+                put_back(numbers, at_alive, stream, alive)
             if cursor < end:
                 for a in range(d):
                     y[a] = ahead[a]
@@ -299,7 +296,7 @@ def learning_kernel(emission: Any, shape: Any, cells: Any, rules: Rules, dtype: 
                 cursor += stride
                 if cursor < end:
                     look_ahead(X, order, cursor, ahead)
-                clock[IN_SEQUENCE] = clocks[IN_SEQUENCE, stream]
+                clock[IN_SEQUENCE], clock[TIME] = clocks[IN_SEQUENCE, stream], n
                 fetch(numbers, 0, stream, startprob)
                 fetch(numbers, at_alive, stream, alive)
                 gamma = view(steps, n - shift, (1,))[0]

@@ -12,6 +12,7 @@ from hmmstream.recursions.state import IN_SEQUENCE, State
 
 LARGEST_STATISTIC = 1e300
 UNREACHABLE = 1e-250  # a predicted probability below this is 0: a window keeps its reciprocal, which would overflow
+FEW = 4  # states, up to which densities of those that cannot be reached are computed rather than passed over
 NEAR = 50.0  # log-densities that differ by less need not be shifted by their maximum
 PENDING = 1e30  # a likelihood factor waits for its logarithm while it is below this, and its inverse too
 
@@ -100,7 +101,10 @@ def update_filter(
     spread = EMPTY_SUM
     is_usual = True
     for k in range(m):
-        log_g[k] = emission.log_density(state.theta[k], y)
+        if m <= FEW or predicted[k] > UNREACHABLE:
+            log_g[k] = emission.log_density(state.theta[k], y)
+        else:
+            log_g[k] = -inf
         is_usual &= predicted[k] > UNREACHABLE
         if k > 0:
             spread += abs(log_g[k] - log_g[0])

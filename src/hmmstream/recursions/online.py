@@ -302,8 +302,7 @@ def maximize(
 ) -> None:
     """M-step. A state that has died keeps its parameters until it has been visited again for a while.
 
-    If ``all_live`` before it, a state that dies now is left as it is, and ``alive`` says so, but nothing else follows
-    from that yet.
+    If it is known that there are ``all_live`` before it, the same takes no branch.
     """
     if shape.n_prior_rows > 0:
         S = workspace(shape.n_rows)
@@ -334,9 +333,8 @@ def maximize_at(
         total += emissions[i, 0]
         if all_live:
             state.alive[i] = 1.0 if emissions[i, 0] > DEAD else 0.0
-        else:
-            some_died |= emissions[i, 0] <= DEAD or state.alive[i] <= 0.0
-    if some_died:
+        some_died |= emissions[i, 0] <= DEAD or state.alive[i] <= 0.0
+    if some_died and not all_live:
         some_died = False
         for i in range(m):
             if emissions[i, 0] <= DEAD:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
+
 from hmmstream.arrays import FloatArray, IntArray
 from hmmstream.compilable import Compilable
 from hmmstream.recursions.bridge import inlined, view
@@ -89,8 +91,8 @@ class State(NamedTuple):
     mean_S: FloatArray  # (R,) average in the space of S
     base: FloatArray  # (R,) the sum of what the window has let go; empty without a window
     prior: FloatArray  # (R,) what S would be if one had seen what the prior imagines; empty without a prior
-    log_likelihood: FloatArray  # (1,) of the clock
-    pending: FloatArray  # (1,) of the clock, its LIKELIHOOD_FACTOR
+    log_likelihood: FloatArray = np.empty(0)  # (1,) of the clock; pickles from before have no more than the parts above
+    pending: FloatArray = np.empty(0)  # (1,) of the clock, its LIKELIHOOD_FACTOR
 
 
 OWN_PARTS = State._fields[:-2]  # that no other part is made of
