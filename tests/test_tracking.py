@@ -106,12 +106,3 @@ def test_what_is_no_memory_is_refused():
         Learner(PAPER, step="power")
     with pytest.raises(ValueError, match="a fleet watches for no changes"):
         Fleet(init=PAPER, step="track")
-
-
-def test_a_drifting_recording_is_predicted_better():
-    """By 0.009 a row, with a standard error of 0.0014."""
-    if not tracking.RECORDING.exists():
-        pytest.skip("the recording is not there")
-    X = np.loadtxt(tracking.RECORDING, delimiter=",", skiprows=1, max_rows=50_000)[:, 1]
-    gain, error = tracking.drift(X)
-    assert gain > 2.0 * error > 0.0

@@ -62,7 +62,7 @@ class OnlineComparison:
     --------
     >>> from hmmstream import HMM, Gaussian
     >>> world = HMM([0.5, 0.5], [[0.95, 0.05], [0.1, 0.9]], Gaussian("tied", means=[0.0, 4.0], covars=1.0))
-    >>> comparison = OnlineComparison([1, 2, 3], random_state=0)
+    >>> comparison = OnlineComparison([2, 3], emission=Gaussian("tied"), random_state=0)
     >>> comparison = comparison.partial_fit(world.sample(8_000, 0)[0])
     >>> comparison.best_.n_components
     2
