@@ -20,14 +20,13 @@ def started(means):
 
 
 def test_the_true_number_of_states_comes_first():
-    """One state less is 0.28 ± 0.01 a row behind; one more nearly as good, since two of its states become the same."""
-    candidates = [started([0.0, 5.0]), started([0.0, 3.5, 6.0]), started([0.0, 3.0, 5.0, 7.0])]
+    """One state less is 0.28 ± 0.01 a row behind."""
+    candidates = [started([0.0, 5.0]), started([0.0, 3.5, 6.0])]
     comparison = OnlineComparison(candidates).partial_fit(X)
     ranking = comparison.ranking_
     assert comparison.best_ is ranking[0].hmm is candidates[1]
     assert (ranking[0].behind, ranking[0].error) == (0.0, 0.0)
-    assert ranking[1].hmm is candidates[2]
-    assert ranking[2].behind > 10.0 * ranking[2].error > 0.0
+    assert ranking[1].behind > 10.0 * ranking[1].error > 0.0
     assert [one.per_row for one in ranking] == sorted((one.per_row for one in ranking), reverse=True)
 
 

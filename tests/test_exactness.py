@@ -186,7 +186,7 @@ def test_one_by_one_equals_chunks_of_any_size_bit_for_bit(family):
 
 def test_a_python_function_as_step_equals_the_schedule_it_computes():
     X = models.paper_model().sample(500, 13)[0]
-    a, b = Learner(models.paper_start(), step=Constant(0.02)), Learner(models.paper_start(), step=lambda n: 0.02)
+    a, b = (Learner(models.paper_start(), step=step, averaging=None) for step in (Constant(0.02), lambda n: 0.02))
     a.learn(X)
     b.learn(X[:200])
     for x in X[200:]:

@@ -104,7 +104,7 @@ def test_an_edited_package_never_meets_its_old_cache(tmp_path):
     assert run(code, tmp_path / "cache", tmp_path) == [before[0], "1", "0"]
     family = tmp_path / "hmmstream" / "emissions" / "gaussian.py"
     status, text = family.stat(), family.read_text()
-    edited = text.replace("return 1.0 if isnan(y[0]) else theta[self.log_norm]", "return 1e300" + " " * 39)
+    edited = text.replace("return 1.0 if is_nan(y[0]) else theta[self.log_norm]", "return 1e300" + " " * 40)
     assert edited != text
     family.write_text(edited)
     os.utime(family, ns=(status.st_atime_ns, status.st_mtime_ns))

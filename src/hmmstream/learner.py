@@ -420,9 +420,7 @@ class Learner:
             self._run(X, starts, filtered, states, weights, is_recall=is_recall)
             return
         if len(X) > refinement.room:
-            refused = rows.check(self.start.emission, X)
-            if refused != ACCEPTED:
-                raise self._refusal(X, refused)
+            self._check_all(X)
         first = 0
         while first < len(X):
             if refinement.room <= 0:  # the work was broken off
@@ -461,9 +459,7 @@ class Learner:
             self._run(X, starts, filtered, states, weights, is_recall=is_recall)
             return
         if len(X) > detector.room:
-            refused = rows.check(self.start.emission, X)
-            if refused != ACCEPTED:
-                raise self._refusal(X, refused)
+            self._check_all(X)
         first = 0
         while first < len(X):
             if math.isnan(detector.before):
@@ -544,6 +540,12 @@ class Learner:
             raise self._refusal(X, refused)
         if len(self.latest) and len(X) and trial is None:
             self.latest = self.start.emission.latest(X)
+
+    def _check_all(self, X: FloatArray) -> None:
+        """Refuse rows before any of them is learned from."""
+        refused = rows.check(self.start.emission, X)
+        if refused != ACCEPTED:
+            raise self._refusal(X, refused)
 
     def _refusal(self, X: FloatArray, refused: int) -> Exception:
         error: Exception = self.start.emission.refusal(X, refused)
