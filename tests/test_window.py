@@ -55,6 +55,19 @@ def levels(m, stay=0.9, variance=0.2, shift=0.0):
     return HMM(np.full(m, 1 / m), transmat, Gaussian("tied", means=np.arange(m) + shift, covars=variance))
 
 
+def test_a_statistic_that_is_too_long_for_a_vector():
+    """Few states, rows that share a matrix, and many numbers a state."""
+    rng = np.random.default_rng(0)
+    probs = rng.dirichlet(np.ones(20), 4)
+    start = HMM(np.full(4, 0.25), np.full((4, 4), 0.1) + 0.6 * np.eye(4), Categorical(probs=probs))
+    assert 4 * start.emission.n_statistics > window.LONGEST_VECTOR
+    dense, windowed = (Learner(start, engine=engine, update_every=5) for engine in ("dense", "window"))
+    for learner in (dense, windowed):
+        learner.learn(start.sample(600, 1)[0])
+    np.testing.assert_allclose(windowed.last_model.transmat, dense.last_model.transmat, rtol=1e-9)
+    np.testing.assert_allclose(windowed.last_model.emission.probs, dense.last_model.emission.probs, rtol=1e-9)
+
+
 @pytest.mark.parametrize("update_every", [1, 40])
 @pytest.mark.parametrize(("family", "structure"), SEVERAL)
 def test_learning_equals_the_dense_recursion(family, structure, update_every):

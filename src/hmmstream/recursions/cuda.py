@@ -45,7 +45,9 @@ from hmmstream.recursions.state import (
 )
 
 IS_SIMULATED = os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
+THREADS = 128  # of a block, where it does not matter much
 WALKERS = 1 << 18  # threads that go through all rows together
+FEW_WALKERS = 1 << 13  # through the streams
 WARP = 32
 LARGEST_SHARED = 48 << 10  # bytes that a block may have without asking the driver for more
 LARGEST = {"float64": 1e150, "float32": 1e15}  # of an observation; what is larger is taken for this
@@ -101,7 +103,7 @@ def launch(kernel: Any, n: int, threads: int, dtype: str, *arguments: Any) -> No
 def span(values: Any) -> tuple[float, float]:
     """The smallest and the largest of some numbers on the device."""
     found = cuda.to_device(np.array([np.inf, -np.inf]))
-    launch(span_kernel(), min(len(values), WALKERS >> 5), 128, "float64", values, found)
+    launch(span_kernel(), min(len(values), FEW_WALKERS), THREADS, "float64", values, found)
     least, most = found.copy_to_host()
     return float(least), float(most)
 
@@ -111,7 +113,7 @@ def first_refused(check: Any, rows: Any) -> int:
     nowhere = np.iinfo(np.int64).max
     place = cuda.to_device(np.array([nowhere]))
     if len(rows):
-        launch(check, min(len(rows), WALKERS), 128, "float64", rows, place)
+        launch(check, min(len(rows), WALKERS), THREADS, "float64", rows, place)
     (found,) = place.copy_to_host()
     return -1 if found == nowhere else int(found)
 
@@ -153,8 +155,8 @@ def layout(shape: Any, averaging: int, dtype: str) -> Layout:
     if size * n_tau > 512 and size * WARP * pitch(n_tau) <= LARGEST_SHARED:
         return Layout(WARP, None, True)
     if dtype == "float64":
-        return Layout(128, 168 if n <= 60 else None, False)
-    return Layout(512, 64, False) if n <= 30 else Layout(128, 80 if n <= 40 else 160 if n <= 80 else None, False)
+        return Layout(THREADS, 168 if n <= 60 else None, False)
+    return Layout(512, 64, False) if n <= 30 else Layout(THREADS, 80 if n <= 40 else 160 if n <= 80 else None, False)
 
 
 def pitch(n: int) -> int:

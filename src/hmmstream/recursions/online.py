@@ -263,7 +263,7 @@ def update_statistic(
         for k in range(m):
             kept[i * m + k] = keep * moves[i, k]
     c = 0
-    while c < shape.n_rows:  # not in range(...): of that the compiler for GPUs makes half as many instructions again
+    while c < shape.n_rows:  # not in range(...): of that the compiler for GPUs makes more instructions
         for k in range(m):
             mixed[k] = state.tau[0, c] * kept[k]
         for i in range(1, m):
@@ -302,7 +302,7 @@ def maximize(
 ) -> None:
     """M-step. A state that has died keeps its parameters until it has been visited again for a while.
 
-    If it is known that there are ``all_live`` before it, the same takes no branch.
+    ``all_live`` says that none was dead before: then the same is done without a branch.
     """
     if shape.n_prior_rows > 0:
         S = workspace(shape.n_rows)
