@@ -103,16 +103,14 @@ def measure(case: Case, n_streams: int = N_STREAMS, n_times: int = N_TIMES, repe
         if n == n_streams and len(arguments) > 2:  # the kernel that learns, not those that look at values and clocks
             kernel.append(numba_cuda.event_elapsed_time(before, after) / 1e3)
 
-    for _ in range(repeats):
-        numba_cuda.synchronize()
-        begin = time.perf_counter()
-        fleet.partial_fit(block)
-        numba_cuda.synchronize()
-        whole.append(time.perf_counter() - begin)
     cuda.launch = timed
     try:
         for _ in range(repeats):
+            numba_cuda.synchronize()
+            begin = time.perf_counter()
             fleet.partial_fit(block)
+            numba_cuda.synchronize()
+            whole.append(time.perf_counter() - begin)
     finally:
         cuda.launch = launch
     billions = n_streams * n_times / 1e9
