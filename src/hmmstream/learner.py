@@ -523,6 +523,7 @@ class Learner:
             self.update_every,
             online.AVERAGE_NOTHING if is_held else self._average_kind,
             self._average_from,
+            False,
         )
         if refused <= online.NO_ROOM:
             done = online.NO_ROOM - refused
@@ -595,7 +596,7 @@ class Learner:
         """Find or make the machine code for this family, number of states and features."""
         kernel = (self.start.emission, self._shape, self.vector, *self._cells[1:], self._runs, self.window)
         data = (self._buffer, self._schedule, NO_STEPS, NO_STARTS, None, None, self._not_filtered)
-        self._loop = specialize(online.learn, *kernel, *data, 0, 1, 0, 0)
+        self._loop = specialize(online.learn, *kernel, *data, 0, 1, 0, 0, False)
         return self._loop
 
     @property

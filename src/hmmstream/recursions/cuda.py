@@ -23,6 +23,7 @@ from hmmstream.arrays import UNKNOWN
 from hmmstream.compilable import Compilable, as_in, reciprocal, workspace
 from hmmstream.recursions import bridge
 from hmmstream.recursions.bridge import CompilableType, view
+from hmmstream.recursions.filter import exponentials
 from hmmstream.recursions.online import (
     AVERAGE_PARAMETERS,
     AVERAGE_STATISTIC,
@@ -302,7 +303,9 @@ def learning_kernel(emission: Any, shape: Any, cells: Any, rules: Rules, dtype: 
                 fetch(numbers, 0, stream, startprob)
                 fetch(numbers, at_alive, stream, alive)
                 gamma = view(steps, n - shift, (1,))[0]
-                n += take(emission, shape, state, groups, shares, leaders, None, None, y, n, UNKNOWN, gamma, 1.0, rules)
+                n += take(
+                    emission, shape, state, groups, shares, leaders, None, None, None, y, n, UNKNOWN, gamma, 1.0, rules
+                )
                 put_back(numbers, at_alive, stream, alive)
                 clocks[IN_SEQUENCE, stream] = clock[IN_SEQUENCE]
                 clocks[LOG_LIKELIHOOD, stream] += log_likelihood[0]
@@ -457,10 +460,13 @@ def _register() -> None:
     from numba.cuda.cudadecl import registry as types_of
     from numba.cuda.cudaimpl import registry as lowering
     from numba.cuda.datamodel import models
-    from numba.cuda.extending import infer_getattr, lower_getattr_generic, register_model, typeof_impl
+    from numba.cuda.extending import infer_getattr, lower_getattr_generic, overload, register_model, typeof_impl
     from numba.cuda.np.arrayobj import make_array, populate_array
     from numba.cuda.typing.templates import AttributeTemplate, CallableTemplate
 
+    overload(exponentials, strict=False, jit_options={"forceinline": True})(
+        _giving(exponentials, inspect.signature(exponentials))
+    )
     typeof_impl.register(Compilable)(bridge.type_of)
     register_model(CompilableType)(models.OpaqueModel)
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 from math import exp, inf, log
 from typing import Any
 
+from numba.extending import overload
+
 from hmmstream.arrays import UNKNOWN, FloatArray
 from hmmstream.compilable import EMPTY_SUM, reciprocal, workspace
-from hmmstream.recursions.bridge import inlined
+from hmmstream.recursions.bridge import INLINE, inlined
 from hmmstream.recursions.state import IN_SEQUENCE, State
+from hmmstream.recursions.vectors import exponential, load, store
 
 LARGEST_STATISTIC = 1e300
 UNREACHABLE = 1e-250  # a predicted probability below this is 0: a window keeps its reciprocal, which would overflow
@@ -87,6 +90,24 @@ def compute_statistic(emission: Any, shape: Any, state: State, y: FloatArray, s:
                 s[i, a] = min(max(s[i, a], -LARGEST_STATISTIC), LARGEST_STATISTIC) if s[i, a] == s[i, a] else 0.0
 
 
+def exponentials(shape: Any, first: int, log_g: FloatArray, shift: float, factor: FloatArray) -> None:
+    """exp(log_g - shift) of all states from ``first`` on."""
+    for k in range(first, shape.n_states):
+        factor[k] = exp(log_g[k] - shift)
+
+
+@overload(exponentials, strict=False, jit_options=INLINE)
+def _exponentials(shape: Any, first: Any, log_g: Any, shift: Any, factor: Any) -> Any:
+    """Of more than a few states, those of all at once."""
+    if dict(shape.constants)["n_states"] <= FEW:
+        return exponentials
+
+    def as_vector(shape: Any, first: int, log_g: FloatArray, shift: float, factor: FloatArray) -> None:
+        store(factor, 0, exponential(load(log_g, 0, shape.n_states) + -shift))
+
+    return as_vector
+
+
 @inlined
 def update_filter(
     emission: Any, shape: Any, state: State, predicted: FloatArray, y: FloatArray, factor: FloatArray
@@ -111,8 +132,7 @@ def update_filter(
     shift = log_g[0]
     if is_usual and spread < NEAR:
         factor[0] = 1.0
-        for k in range(1, m):
-            factor[k] = exp(log_g[k] - shift)
+        exponentials(shape, 1, log_g, shift, factor)
     else:
         shift = -inf
         for k in range(m):
@@ -123,7 +143,9 @@ def update_filter(
                 log_g[k] = -inf
             shift = max(shift, log_g[k])
         for k in range(m):
-            factor[k] = exp(log_g[k] - shift) if shift > -inf else 1.0
+            factor[k] = 1.0
+        if shift > -inf:
+            exponentials(shape, 0, log_g, shift, factor)
     state.phi[0] = density = predicted[0] * factor[0]
     for k in range(1, m):
         state.phi[k] = predicted[k] * factor[k]

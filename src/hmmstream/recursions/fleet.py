@@ -15,7 +15,7 @@ from hmmstream.arrays import UNKNOWN, BoolArray, FloatArray, IntArray
 from hmmstream.compilable import workspace
 from hmmstream.emissions.base import DEAD
 from hmmstream.recursions.bridge import compiled, inlined, view
-from hmmstream.recursions.online import advance, average_statistic, learn, maximize
+from hmmstream.recursions.online import advance, average_statistic, fill_steps, learn, maximize
 from hmmstream.recursions.rows import read
 from hmmstream.recursions.state import (
     CLOCK_SIZE,
@@ -26,6 +26,8 @@ from hmmstream.recursions.state import (
     State,
     compiled_parts,
 )
+
+PIECE = 4096  # rows of a stream that are gathered at a time: they stay in a near cache
 
 
 @compiled
@@ -78,38 +80,46 @@ def learn_each(
     no_starts = np.empty(0, dtype=np.int64)
     longest = 0
     for at in range(start, stop):
-        longest = max(longest, offsets[at + 1] - offsets[at])
+        longest = max(longest, min(offsets[at + 1] - offsets[at], PIECE))
     gathered = np.empty((longest, emission.n_features))
     proba = np.empty((longest if len(filtered) > 0 else 0, shape.n_states))
+    sizes, first_size, n_sizes = np.empty(longest), 0, 0  # the steps that were made last: the next stream's, often
     for at in range(start, stop):
-        vector, n = vectors[streams[at]], offsets[at + 1] - offsets[at]
-        for t in range(n):
-            row = row_at(streams, offsets, order, at, t)
-            for a in range(emission.n_features):
-                gathered[t, a] = X[row, a]
-        learn(
-            emission,
-            shape,
-            vector,
-            groups,
-            shares,
-            leaders,
-            None,
-            None,
-            gathered[:n],
-            schedule,
-            steps[int(vector[TIME]) - first_step :] if len(steps) > 0 else steps,
-            no_starts,
-            None,
-            None,
-            proba[:n],
-            n_min,
-            update_every,
-            averaging,
-            average_from,
-        )
-        for t in range(min(n, len(proba))):
-            filtered[row_at(streams, offsets, order, at, t)] = proba[t]
+        vector = vectors[streams[at]]
+        for done in range(0, offsets[at + 1] - offsets[at], PIECE):
+            n = min(PIECE, offsets[at + 1] - offsets[at] - done)
+            for t in range(n):
+                row = row_at(streams, offsets, order, at, done + t)
+                for a in range(emission.n_features):
+                    gathered[t, a] = X[row, a]
+            time = int(vector[TIME])
+            if len(steps) == 0 and (time < first_size or time + n > first_size + n_sizes):
+                first_size, n_sizes = time, n
+                fill_steps(schedule, time, time + n, sizes)
+            learn(
+                emission,
+                shape,
+                vector,
+                groups,
+                shares,
+                leaders,
+                None,
+                None,
+                gathered[:n],
+                schedule,
+                steps[time - first_step :] if len(steps) > 0 else sizes[time - first_size :],
+                no_starts,
+                None,
+                None,
+                proba[:n],
+                n_min,
+                update_every,
+                averaging,
+                average_from,
+                True,
+            )
+            for t in range(min(n, len(proba))):
+                filtered[row_at(streams, offsets, order, at, done + t)] = proba[t]
 
 
 # --- one model for all ----------------------------------------------------------------------------------------------

@@ -26,7 +26,16 @@ from hmmstream.recursions.state import (
     compiled_parts,
     group_of,
 )
-from hmmstream.recursions.window import Window, count_final, has_no_room, push, rows_to_settle, sweep, translate_window
+from hmmstream.recursions.window import (
+    Window,
+    borrowed,
+    count_final,
+    has_no_room,
+    push,
+    rows_to_settle,
+    sweep,
+    translate_window,
+)
 
 EXTINCT = 1e-40  # added to the probability of a possible transition: what has not been seen for long can happen again
 REVIVAL = 5.0  # visits before a state that had died is estimated again
@@ -85,8 +94,11 @@ def learn(
     update_every: int,
     averaging: int,
     average_from: int,
+    accepted: bool,
 ) -> int:
     """Learn from each row of ``X``, or change nothing and return the place of the first value that is not acceptable.
+
+    Rows that are ``accepted`` have been looked at already.
 
     With a ``window``, whose entries follow the ``runs`` of possible transitions, the statistic comes from it. When it
     is full, learning stops: what is returned then is NO_ROOM less the number of rows that were learned from.
@@ -97,7 +109,7 @@ def learn(
     after each row is written to ``filtered``, unless that is empty.
     """
     m = shape.n_states
-    refused = first_refused(emission, X)
+    refused = ACCEPTED if accepted else first_refused(emission, X)
     if refused != ACCEPTED:
         return refused
 
@@ -105,13 +117,14 @@ def learn(
     groups = view(groups, 0, (shape.n_cells,))  # views are passed on without counting references
     shares = view(shares, 0, (shape.n_cells,))
     leaders = view(leaders, 0, (m,))
+    ring = borrowed(window)
     y = workspace(emission.n_features)
     block = workspace(BLOCK)
     first = int(state.clock[TIME])
     rules = Rules(n_min, update_every, averaging, average_from)
     next_start = 0
     for row in range(len(X)):
-        if window is not None and has_no_room(state, window):
+        if window is not None and has_no_room(state, ring):
             return NO_ROOM - row
         if next_start < len(starts) and starts[next_start] == row:
             state.clock[IN_SEQUENCE] = 0.0
@@ -127,7 +140,7 @@ def learn(
         state_is = UNKNOWN
         if known is not None:
             state_is = known[row]
-        take(emission, shape, state, groups, shares, leaders, runs, window, y, n, state_is, gamma, weight, rules)
+        take(emission, shape, state, groups, shares, leaders, runs, window, ring, y, n, state_is, gamma, weight, rules)
         if len(filtered) > 0:
             for k in range(m):
                 filtered[row, k] = state.phi[k]
@@ -143,7 +156,8 @@ def take(
     shares: FloatArray,
     leaders: IntArray,
     runs: IntArray | None,
-    window: FloatArray | None,
+    window: Window | None,
+    ring: Window | None,
     y: FloatArray,
     n: int,
     known: int,
@@ -153,7 +167,8 @@ def take(
 ) -> bool:
     """Learn from one row ``y``: the filter, the statistic, and where it is time for them, parameters and averages.
 
-    ``n`` is the time. It goes on, unless there was nothing to learn: then the answer is False.
+    ``n`` is the time. It goes on, unless there was nothing to learn: then the answer is False. ``ring`` is the window,
+    borrowed: the compiler sees whether there is one only by an argument that comes from outside as it is.
     """
     state.clock[N_SEEN] += 1.0
     missing = emission.is_missing(y) or weight == 0.0  # then the chain moves on, and there is nothing to learn
@@ -161,14 +176,14 @@ def take(
         weight *= 0.0 if missing else gamma
         advance(emission, shape, state, groups, y, known, 1.0 if missing else 1.0 - gamma, weight)
     else:
-        push(emission, shape, state, runs, window, y, known, 0.0 if missing else gamma, weight)
+        push(emission, shape, state, runs, ring, y, known, 0.0 if missing else gamma, weight)
     is_update = not missing and n > rules.n_min and (rules.update_every == 1 or n % rules.update_every == 0)
     is_recentring = not missing and emission.is_centred and (n & (RECENTRE_EVERY - 1) == 0 or n & (n - 1) == 0)
     if window is not None:
         is_settling = (int(state.clock[N_SEEN]) - 1) % rows_to_settle(shape, rules.update_every) == 0
         if is_update or is_recentring or is_settling:
-            n_final = count_final(shape, state, runs, window) if is_settling else 0
-            sweep(shape, state, groups, runs, window, n_final)
+            n_final = count_final(shape, state, runs, ring) if is_settling else 0
+            sweep(shape, state, groups, runs, ring, n_final)
     if not missing:
         count_visits(shape, state)
         if is_update:
@@ -176,7 +191,7 @@ def take(
             state.clock[MATRIX_IS_KEPT] = 0.0
         average(shape, state, n, is_update, rules)
         if is_recentring:
-            recentre(emission, shape, state, window)
+            recentre(emission, shape, state, ring)
         state.clock[TIME] += 1.0
     return not missing
 
@@ -224,6 +239,16 @@ def fill_block(schedule: FloatArray, start: int, stop: int, block: FloatArray) -
         for k in range(8, 0, -1):
             series = 1.0 - x * (alpha + k - 1.0) / k * series
         block[n - anchor] = min(power * series, cap)
+
+
+@inlined
+def fill_steps(schedule: FloatArray, start: int, stop: int, sizes: FloatArray) -> None:
+    """The same step sizes for n = start, …, stop - 1, of any number of blocks, at the beginning of ``sizes``."""
+    block = workspace(BLOCK)
+    for n in range(start, stop):
+        if n == start or n % BLOCK == 0:
+            fill_block(schedule, n, min(stop, n + BLOCK - n % BLOCK), block)
+        sizes[n - start] = block[n % BLOCK]
 
 
 @inlined

@@ -18,12 +18,24 @@ ACCEPTED = -1
 @inlined
 def first_refused(emission: Any, X: FloatArray) -> int:
     """The place of the first value that cannot occur, counted along the rows, or ACCEPTED."""
-    for row in range(len(X)):
-        for a in range(emission.n_features):
-            value = X[row, a]
-            if value == value and not (abs(value) < inf and emission.accepts_at(a, value)):
-                return row * emission.n_features + a
+    for first in range(0, len(X), PATCH):
+        last = min(first + PATCH, len(X))
+        some_refused = False
+        for row in range(first, last):  # without a way out of the loop many values are looked at together
+            for a in range(emission.n_features):
+                some_refused |= is_refused(emission, a, X[row, a])
+        if some_refused:
+            for row in range(first, last):
+                for a in range(emission.n_features):
+                    if is_refused(emission, a, X[row, a]):
+                        return row * emission.n_features + a
     return ACCEPTED
+
+
+@inlined
+def is_refused(emission: Any, a: int, value: float) -> bool:
+    """Whether a feature cannot have this value. It may be missing."""
+    return value == value and not (abs(value) < inf and emission.accepts_at(a, value))
 
 
 @compiled

@@ -111,6 +111,18 @@ def total(context: Any, vector: Any) -> Any:
 
 
 @intrinsic
+def absolute(context: Any, vector: Any) -> Any:
+    """Each number of ``vector`` without its sign."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        typ = ir.FunctionType(arguments[0].type, [arguments[0].type])
+        function = cgutils.get_or_insert_function(builder.module, typ, f"llvm.fabs.v{vector.size}f64")
+        return builder.call(function, arguments)
+
+    return vector(vector), codegen
+
+
+@intrinsic
 def where_above(context: Any, vector: Any, least: Any, values: Any) -> Any:
     """``values`` where ``vector`` is above ``least``, 0 elsewhere."""
 
@@ -190,7 +202,7 @@ TAYLOR = [1.0 / factorial(degree) for degree in range(13, -1, -1)]
 
 @intrinsic
 def exponential(context: Any, vector: Any) -> Any:
-    """exp of numbers <= 0, to the last digit or so; what is below 1e-307 is 0."""
+    """exp of numbers below 700, to the last digit or so; what is below 1e-307 is 0."""
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         (x,) = arguments

@@ -25,6 +25,7 @@ from math import sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
+from numba import types
 from numba.extending import overload
 
 from hmmstream.arrays import UNKNOWN, FloatArray, IntArray
@@ -40,7 +41,17 @@ from hmmstream.recursions.state import (
     compiled_parts,
     group_of,
 )
-from hmmstream.recursions.vectors import BLOCK, load, repeat_each, spread, store, transpose_block, where_above
+from hmmstream.recursions.vectors import (
+    BLOCK,
+    absolute,
+    load,
+    repeat_each,
+    spread,
+    store,
+    total,
+    transpose_block,
+    where_above,
+)
 
 FORGOTTEN = 1e-15  # what is left of a difference when it is taken for nothing
 TRIFLE = 1e-20  # part of a difference that is not followed: m of them a step are nothing beside FORGOTTEN
@@ -184,6 +195,28 @@ def unroll(
             rho[k, n_groups + k * p : n_groups + (k + 1) * p] += head[EMISSION_WEIGHT] * statistic[k]
 
 
+def borrowed(window: Window | None) -> Window | None:
+    """The same window, if there is one, passed on without counting references."""
+    return window
+
+
+@overload(borrowed, strict=False, jit_options=INLINE)
+def _borrowed(window: Any) -> Any:
+    if isinstance(window, types.NoneType):
+        return borrowed
+
+    def views(window: Window) -> Window:
+        entries, matrices, pairs, gains = window
+        return Window(
+            view(entries, 0, (entries.shape[0], entries.shape[1])),
+            view(matrices, 0, (matrices.shape[0], matrices.shape[1])),
+            view(pairs, 0, (pairs.shape[0],)),
+            view(gains, 0, (gains.shape[0], gains.shape[1])),
+        )
+
+    return views
+
+
 @inlined
 def entry_at(state: State, window: Window, age: int) -> FloatArray:
     """An entry by its age, counted from the oldest."""
@@ -320,14 +353,27 @@ def transpose(shape: Any, source: FloatArray, target: FloatArray) -> None:
 
 
 @inlined
+def sum_of_rows(shape: Any, weights: FloatArray, matrix: FloatArray) -> Any:
+    """The rows of a matrix, weighted, in four sums: each waits for its last term only, not for all before."""
+    m = shape.n_states
+    a, b = spread(0.0, shape.n_states), spread(0.0, shape.n_states)
+    c, d = spread(0.0, shape.n_states), spread(0.0, shape.n_states)
+    for k in range(0, m - 3, 4):
+        a = a + weights[k] * load(matrix, k * m, shape.n_states)
+        b = b + weights[k + 1] * load(matrix, (k + 1) * m, shape.n_states)
+        c = c + weights[k + 2] * load(matrix, (k + 2) * m, shape.n_states)
+        d = d + weights[k + 3] * load(matrix, (k + 3) * m, shape.n_states)
+    for k in range(m - m % 4, m):
+        a = a + weights[k] * load(matrix, k * m, shape.n_states)
+    return (a + b) + (c + d)
+
+
+@inlined
 def predict(shape: Any, state: State, runs: IntArray | None, matrix: FloatArray, predicted: FloatArray) -> None:
     """Probability of each state before it is seen."""
     m = shape.n_states
     if runs is None:
-        reached = spread(0.0, shape.n_states)
-        for i in range(m):
-            reached = reached + state.phi[i] * load(state.transmat, i * m, shape.n_states)
-        store(predicted, 0, reached)
+        store(predicted, 0, sum_of_rows(shape, state.phi, state.transmat))
     else:
         at = 0
         for k in range(m):
@@ -367,10 +413,8 @@ def count_final(shape: Any, state: State, runs: IntArray | None, window: Window)
         while at < n_apart:
             way = view(ways, at * m, (m,))
             follow(shape, runs, matrix_of(window, entry), phi_of(shape, entry), inverse_of(shape, entry), way)
-            size, balance = 0.0, 0.0
-            for i in range(m):
-                size += abs(way[i])
-                balance += way[i]
+            size = total(absolute(load(way, 0, shape.n_states)))
+            balance = total(load(way, 0, shape.n_states))
             way[top] -= balance  # rounding: as a difference of two probabilities it sums to 0
             if size < FORGOTTEN:
                 n_apart -= 1
@@ -475,9 +519,15 @@ def scale_base(shape: Any, state: State, window: Window, n_final: int) -> None:
 
 @inlined
 def start_of_patch(state: State, window: Window, stop: int, least: int) -> int:
-    """The first of the entries before ``stop``, and not before ``least``, that have one matrix in common."""
+    """The first of the entries before ``stop``, and not before ``least``, that have one matrix in common.
+
+    They also lie one after the other in memory.
+    """
     first = stop - 1
     least = max(least, stop - PATCH)
+    turn = len(window.entries) - int(state.clock[WINDOW_FIRST])  # the first entry that lies at the ring's beginning
+    if least < turn < stop:
+        least = turn
     matrix = entry_at(state, window, first)[MATRIX]
     while first > least and entry_at(state, window, first - 1)[MATRIX] == matrix:
         first -= 1
@@ -547,14 +597,12 @@ def step_back_with_few(
     S: FloatArray,
 ) -> None:
     """The same for few states: all of them at once."""
-    m = shape.n_states
     now, inverse = load(v, 0, shape.n_states), load(inverse_of(shape, entry), 0, shape.n_states)
     add_emissions(shape, entry, weight, v, S)
     u = where_above(now, NOTHING, now * inverse)
     store(gains, 0, u)
-    before = spread(0.0, shape.n_states)
-    for k in range(m):
-        before = before + gains[k] * load(matrix, k * m, shape.n_states)
+    before = sum_of_rows(shape, gains, matrix)
+    for k in range(shape.n_states):
         reached[k] = 1.0
     store(gains, 0, (weight * entry[TRANSITION_WEIGHT]) * u)
     store(v, 0, before * load(phi_of(shape, entry), 0, shape.n_states))
@@ -627,13 +675,14 @@ def add_pairs(
     shape: Any, state: State, window: Window, first: int, stop: int, matrix: FloatArray, reached: FloatArray
 ) -> None:
     """Add the transitions into the entries from ``first`` to ``stop``, which have one full matrix in common."""
-    m, gains, pairs = shape.n_states, window.gains, window.pairs
+    m, size = shape.n_states, window.entries.shape[1]
+    gains, pairs = view(window.gains, 0, (PATCH * m,)), window.pairs
+    phi = view(phi_of(shape, entry_at(state, window, first)), 0, ((stop - first - 1) * size + m,))
     for k in range(m):
         if reached[k] > 0.0:
             row = spread(0.0, shape.n_states)
             for t in range(stop - first):
-                phi = phi_of(shape, entry_at(state, window, first + t))
-                row = row + gains[t, k] * load(phi, 0, shape.n_states)
+                row = row + gains[t * m + k] * load(phi, t * size, shape.n_states)
             row = row * load(matrix, k * m, shape.n_states)
             store(pairs, k * m, load(pairs, k * m, shape.n_states) + row)
 
