@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hmmstream import Gaussian, OnlineHMM
+from hmmstream import Gaussian, OnlineHMM, StatisticAverage
 from hmmstream.examples import EXAMPLES
 
 
@@ -14,7 +14,7 @@ def deviations(n: int, n_streams: int) -> np.ndarray:
     found = []
     for seed in range(n_streams):
         X, _ = world.sample(n, 1000 + seed)
-        hmm = OnlineHMM(2, Gaussian("tied"), random_state=0).keep_journal().partial_fit(X)
+        hmm = OnlineHMM(2, Gaussian("tied"), random_state=0, averaging=StatisticAverage()).keep_journal().partial_fit(X)
         errors = hmm.standard_errors()
         pairs = [(hmm.transmat_, world.transmat, "transmat")]
         pairs += [

@@ -11,7 +11,7 @@ import psutil
 
 from benchmarks.speed import start_for, stream_for
 from benchmarks.turns import best_times
-from hmmstream import Fleet, OnlineHMM
+from hmmstream import Fleet, OnlineHMM, StatisticAverage
 from hmmstream.fleet import n_cores
 
 N_MIN = 4  # few, so that the streams of a large fleet soon have M-steps too
@@ -42,7 +42,7 @@ def fleet(n_streams: int, n: int, repeats: int = 12, patience: float = np.inf) -
     rows = max(n // n_streams, FEWEST_ROWS)
     X = observations(n_streams, rows)
     start, cores = start_for(2), n_cores()
-    alone = OnlineHMM(init=start, n_min=N_MIN)
+    alone = OnlineHMM(init=start, n_min=N_MIN, averaging=StatisticAverage())  # as fleets do
     fleets = {name: Fleet(init=start, n_min=N_MIN, n_jobs=n_jobs) for name, n_jobs in (("1", 1), ("all", cores))}
     for _ in range(-(-2 * N_MIN // rows)):  # until every stream has M-steps
         alone.partial_fit(X[:, 0])

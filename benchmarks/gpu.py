@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hmmstream import HMM, Categorical, Fleet, Gaussian, OnlineHMM
+from hmmstream import HMM, Categorical, Fleet, Gaussian, OnlineHMM, StatisticAverage
 
 N_STREAMS = 270_336  # 132 multiprocessors, 2,048 threads each
 N_TIMES = 1_024
@@ -88,6 +88,8 @@ def measure(case: Case, n_streams: int = N_STREAMS, n_times: int = N_TIMES, repe
     block = cupy.ascontiguousarray(block)
 
     fleet = Fleet(device="cuda", dtype=case.dtype, **settings).partial_fit(block)
+    if case.averaging == "auto":
+        settings["averaging"] = StatisticAverage()  # what it is in a fleet
     alone = [OnlineHMM(engine="dense", **settings).partial_fit(rows[stream]) for stream in (0, 7)]
     differences = [difference(fleet, stream, hmm) for stream, hmm in zip((0, 7), alone, strict=True)]
 

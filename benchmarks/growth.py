@@ -10,7 +10,7 @@ import numpy as np
 from benchmarks import peers
 from benchmarks.speed import start_for, stream_for, visits
 from benchmarks.turns import best_times, iteration_times
-from hmmstream import OnlineHMM
+from hmmstream import OnlineHMM, StatisticAverage
 
 
 class Row(NamedTuple):
@@ -25,7 +25,8 @@ def in_n(m: int, sizes: Sequence[int], repeats: int = 12, patience: float = np.i
     """Time to learn the first n rows, for each n: on line from nothing, and an iteration of batch EM."""
     start, X = start_for(m), stream_for(m, max(sizes))
     fits = {str(n): peers.hmmstream(start, X[:n]) for n in sizes}
-    online = [lambda n=n: OnlineHMM(init=start, n_min=visits(m)).partial_fit(X[:n]) for n in sizes]
+    settings = {"init": start, "n_min": visits(m), "averaging": StatisticAverage()}
+    online = [lambda n=n: OnlineHMM(**settings).partial_fit(X[:n]) for n in sizes]
     for work in (online[0], lambda: fits[str(sizes[0])](1)):
         work()  # compiles
     batch = iteration_times(fits, repeats, patience)

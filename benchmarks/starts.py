@@ -10,7 +10,7 @@ import sys
 
 import numpy as np
 
-from hmmstream import HMM, Gaussian, Learner
+from hmmstream import HMM, Gaussian, Learner, StatisticAverage
 
 MEANS = np.array([[-2.0, 1.0], [0.0, -1.5], [2.5, 0.5]])
 COVARS = {
@@ -38,7 +38,7 @@ def share_lost(covariance: str, n_min: int, runs: int, n: int = 50_000) -> float
     lost = 0
     for seed in range(runs):
         X = world.sample(n, random_state=seed)[0]
-        learner = Learner(start, n_min=n_min)
+        learner = Learner(start, n_min=n_min, averaging=StatisticAverage())
         learner.learn(X)
         half = X[n // 2 :]
         lost += log_loss(learner.model, half) - log_loss(world, half) > 0.01

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hmmstream import HMM, Learner
+from hmmstream import HMM, Learner, StatisticAverage
 from tests import models
 
 STICKY = 1e-3  # probability of leaving a state, in a chain that hardly mixes
@@ -48,7 +48,7 @@ def rounded(hmm: HMM) -> HMM:
 
 def learned(start: HMM, X: np.ndarray, engine: str) -> Learner:
     """A learner after all of X."""
-    learner = Learner(start, engine=engine)
+    learner = Learner(start, engine=engine, averaging=StatisticAverage())
     learner.learn(X)
     return learner
 

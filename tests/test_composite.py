@@ -16,6 +16,7 @@ from hmmstream import (
     Learner,
     LinearRegression,
     Poisson,
+    StatisticAverage,
 )
 from hmmstream.emissions import FAMILIES, Independent
 
@@ -212,7 +213,8 @@ def test_inputs_far_from_the_origin_are_learned_from_as_well_as_others():
     X = (models.make("linear-regression").sample(5000, 0)[0] + offset) - offset  # both see the same numbers
     values = start.emission.coefficients, start.emission.intercepts, start.emission.variances
     moved = LinearRegression(None, values[0], values[1] - values[0] @ offset[:2], values[2])
-    near, far = Learner(start), Learner(HMM(start.startprob, start.transmat, moved))
+    starts = start, HMM(start.startprob, start.transmat, moved)
+    near, far = (Learner(start, averaging=StatisticAverage()) for start in starts)
     near.learn(X)
     far.learn(X + offset)
     np.testing.assert_allclose(far.model.emission.coefficients, near.model.emission.coefficients, atol=1e-6)

@@ -18,6 +18,7 @@ from hmmstream import (
     NegativeBinomial,
     Poisson,
     Polyak,
+    StatisticAverage,
     VonMises,
 )
 from hmmstream.emissions import FAMILIES
@@ -47,8 +48,8 @@ def test_a_gamma_of_shape_one_is_exponential():
 def test_a_negative_binomial_of_shape_one_is_geometric_in_all_that_is_learned():
     X = chain(Geometric([0.7, 0.15, 0.02])).sample(2000, 0)[0]
     probs = np.array([0.5, 0.2, 0.05])
-    trials = Learner(chain(Geometric(probs)))
-    failures = Learner(chain(NegativeBinomial(1.0, 1 / probs - 1, learn_shape=False)))
+    trials = Learner(chain(Geometric(probs)), averaging=StatisticAverage())
+    failures = Learner(chain(NegativeBinomial(1.0, 1 / probs - 1, learn_shape=False)), averaging=StatisticAverage())
     trials.learn(X)
     failures.learn(X - 1)
     assert failures.log_likelihood == pytest.approx(trials.log_likelihood, rel=1e-10)

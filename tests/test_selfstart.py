@@ -90,7 +90,7 @@ def test_every_row_of_the_buffer_is_learned_from(X, short_buffer):
 
 
 def test_memory_does_not_grow_once_the_buffer_is_full(X, short_buffer):
-    hmm = OnlineHMM(2, random_state=0).partial_fit(X)
+    hmm = OnlineHMM(2, random_state=0, averaging=None).partial_fit(X)
     size = len(pickle.dumps(hmm))
     assert len(pickle.dumps(hmm.partial_fit(X))) == size
     assert size < 20_000
@@ -249,7 +249,8 @@ def test_a_step_that_forgets_is_not_held_back_by_the_first_rows(short_buffer):
 
 
 def test_frozen_models_gather_no_more_than_others(X, short_buffer):
-    hmm = OnlineHMM(2, random_state=0).partial_fit(X[:10]).freeze().partial_fit(np.tile(X, (3, 1)))
+    hmm = OnlineHMM(2, random_state=0, averaging=None).partial_fit(X[:10])
+    hmm.freeze().partial_fit(np.tile(X, (3, 1)))
     assert len(pickle.dumps(hmm)) < 20_000
 
 

@@ -20,9 +20,14 @@ class StatisticAverage(NamedTuple):
 class Refined(NamedTuple):
     """The averaged statistic at first, and then a second stage, as accurate as maximum likelihood.
 
-    See :mod:`hmmstream.refinement`. Nothing to tune.
+    See :mod:`hmmstream.refinement`. Nothing to tune. With more than ``most_parameters`` free ones it stays at the
+    averaged statistic: the work that the second stage has with a row grows with their square.
     """
 
+    most_parameters: int = 320
+
+
+FEW_PARAMETERS = 64  # up to which the second stage is the default: all of seven states, say
 
 Averaging: TypeAlias = Polyak | StatisticAverage | Refined | None
 
@@ -30,7 +35,7 @@ Averaging: TypeAlias = Polyak | StatisticAverage | Refined | None
 def resolve(averaging: Averaging | str) -> Averaging:
     """An averaging scheme from its object or its name."""
     if averaging == "auto":
-        return StatisticAverage()
+        return Refined(FEW_PARAMETERS)
     if averaging == "refined":
         return Refined()
     if averaging is None or isinstance(averaging, Polyak | StatisticAverage | Refined):

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from hmmstream import checkpoint, transitions
 from hmmstream.arrays import FloatArray, IntArray, is_integer, matrix, observations
-from hmmstream.averaging import Polyak, Refined
+from hmmstream.averaging import Polyak, Refined, StatisticAverage
 from hmmstream.emissions import Emission, specification
 from hmmstream.learner import Learner
 from hmmstream.model import HMM
@@ -311,7 +311,7 @@ class Fleet:
         template = Learner(
             start,
             step=made.step,
-            averaging=made.averaging,
+            averaging=StatisticAverage() if made.averaging == "auto" else made.averaging,
             n_min=made.n_min,
             update_every=made.update_every,
             engine="dense",

@@ -201,7 +201,7 @@ class Learner:
             isinstance(self.averaging, Refined)
             and is_stationary
             and not has_prior
-            and Refinement.is_possible(self.start)
+            and Refinement.is_possible(self.start, self.averaging.most_parameters)
         )
 
     # --- learning ---------------------------------------------------------------------------------------------------
@@ -265,7 +265,13 @@ class Learner:
 
     def learn_one(self, x: Any) -> None:
         """Learn from one observation: a number, or a sequence of n_features numbers."""
-        self._teach(self._one(x), NO_STARTS, self._not_filtered)
+        row, refinement = self._one(x), self.refinement
+        if refinement is None or refinement.room <= 1 or self.frozen:
+            self._teach(row, NO_STARTS, self._not_filtered)
+            return
+        is_start = self.vector[IN_SEQUENCE] == 0.0
+        self._run(row, NO_STARTS, self._not_filtered)
+        refinement.take_one(row, is_start)
 
     def peek(self, x: Any) -> Peek:
         """What ``learn_one(x)`` would find, by the raw iterate; nothing is learned."""

@@ -19,21 +19,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hmmstream import information
+from hmmstream import inference, information
 from hmmstream.arrays import UNKNOWN, FloatArray, IntArray, known_states, row_weights
 from hmmstream.em import EM
 from hmmstream.inference import Memory, Pass, Underflow, Workers
 from hmmstream.model import HMM
 from hmmstream.parameters import Parameters
 from hmmstream.record import Record, join
-from hmmstream.recursions import rows
 
 FIRST_LOOK = 1024  # rows
-ROWS_A_PARAMETER = 16  # that a look needs at least
+ROWS_A_PARAMETER = 16  # that a look needs at least, and that something must be known from
 MOST_ROWS = 2**15  # that are kept
 MOST_NUMBERS = 2**20  # if there are many features
-MOST_PARAMETERS = 320  # free ones; the work for each row grows with their square
-BLOCK, SHARE = 256, 64  # rows of a block: so many, or this share of all before it
+BLOCK, SHARE = 256, 32  # rows of a block: so many, or this share of all before it
 LARGEST_BLOCK = 2**13
 RECENT_ROWS = 2**13  # that are kept for the curvature of the likelihood
 STEPS = 20  # of a climb
@@ -54,7 +52,6 @@ class Score(NamedTuple):
     gradient: FloatArray
     outer: FloatArray  # sum of the outer products of the gradients of each row
     scatter: FloatArray  # the same for the sums over so many rows that they are independent, whatever the world is
-    visits: FloatArray  # (m,): expected number of rows in each state of which something was seen
 
     @property
     def is_finite(self) -> bool:
@@ -96,9 +93,9 @@ class Refinement:
         self._memory = Memory()
 
     @staticmethod
-    def is_possible(start: HMM) -> bool:
+    def is_possible(start: HMM, most_parameters: int) -> bool:
         """Whether there is a second stage: the family has derivatives, and there are not too many parameters."""
-        return start.emission.has_gradient and 0 < len(Parameters(start).free()) <= MOST_PARAMETERS
+        return start.emission.has_gradient and 0 < len(Parameters(start).free()) <= most_parameters
 
     def begin(self, n_idle: int = 0) -> None:
         """Gather rows for a new beginning, after so many more that are not kept."""
@@ -109,6 +106,7 @@ class Refinement:
         self.information = np.zeros((size, size))
         self.scatter = np.zeros((size, size))
         self.damping = np.zeros(size)
+        self.directions = self._directions.copy()  # in which the parameters move
         self.position = self._first_position()
         self.X = np.empty((FIRST_LOOK, d))  # rows that are kept, or wait
         self.is_start = np.zeros(FIRST_LOOK, dtype=np.bool_)
@@ -123,6 +121,7 @@ class Refinement:
         self.is_interrupted = False  # the rows before the next one were not taken
         self.lost = 0.0  # log-likelihood, against online EM
         self.rival = 0.0  # the log-likelihood that online EM had come to when the last block ended
+        self._count_room()
 
     def _first_position(self) -> Position:
         m, n_cells = self.model.n_components, self._parameters.table.size
@@ -132,27 +131,36 @@ class Refinement:
     def _largest(self) -> int:
         return int(min(MOST_ROWS, max(MOST_NUMBERS // self.X.shape[1], self.next_look)))
 
-    @property
-    def room(self) -> int:
-        """The number of rows that can be taken before there is work to do."""
-        if self.n_idle:
-            return self.n_idle
-        n = self.n_before + self.n_rows
+    def _count_room(self) -> None:
+        """Find the number of rows that can be taken before there is work to do, which ``room`` says."""
         ends = [] if self.is_trusted else [self.next_look - self.n_rows]
         if self.is_active:
             block = min(max(BLOCK, (self.n_before + self.n_done) // SHARE), LARGEST_BLOCK)
-            ends.append(self.n_before + self.n_done + block - n)
-        return int(min(ends))
+            ends.append(self.n_done + block - self.n_rows)
+        self.room = int(self.n_idle or min(ends))
 
     def take(self, data: Record) -> None:
         """Keep some rows, no more than there is ``room`` for."""
+        self.room -= len(data)
         if self.n_idle:
             self.n_idle -= len(data)
+            if not self.n_idle:
+                self._count_room()
             return
         if self.is_interrupted:
             data.is_start[:1] = True
             self.is_interrupted = False
         self._keep(data)
+
+    def take_one(self, row: FloatArray, is_start: bool) -> None:
+        """The same for one row of which nothing else is known, in less time."""
+        n = self.n_rows
+        if self.n_idle or self.is_interrupted or n == len(self.X):
+            self.take(Record(row, np.array([is_start])))
+            return
+        self.X[n], self.is_start[n], self.states[n], self.weights[n] = row[0], is_start, UNKNOWN, 1.0
+        self.n_rows = n + 1
+        self.room -= 1
 
     def _keep(self, data: Record) -> None:
         first, last = self.n_rows, self.n_rows + len(data)
@@ -179,6 +187,7 @@ class Refinement:
             self._follow(log_likelihood)
         if not self.is_trusted and self.n_rows >= self.next_look:
             self._look(found(), log_likelihood)
+        self._count_room()
 
     # --- the recursion ----------------------------------------------------------------------------------------------
 
@@ -195,7 +204,8 @@ class Refinement:
             return
         self.information += score.outer
         self.scatter += score.scatter
-        moved = self._moved(self.values, self._newton(self.information, self.damping, score.gradient))
+        step = self._newton(self.directions, self.information, self.damping, score.gradient)
+        moved = self._moved(self.values, step)
         if np.isfinite(moved).all():
             self.values = moved
         self.n_done = self.n_rows
@@ -222,7 +232,7 @@ class Refinement:
             starts.append(self._batch_em(data))
         values, score = max(((v, self._at(v, data)) for v in starts), key=lambda pair: pair[1].height)
         values, score, is_top = self._climb(values, score, data)
-        is_safe = bool(is_top and score.visits.min() >= FEWEST_VISITS)
+        is_safe = bool(is_top and self._visits(values, data).min() >= FEWEST_VISITS)
         is_last = self.n_rows >= self._largest
         if is_last and not is_safe:
             self.begin(n_idle=self.n_rows)
@@ -233,6 +243,7 @@ class Refinement:
             self.is_trusted = bool(score.log_likelihood - recent < TRUSTED or is_last)
             self.values, self.information, self.scatter = values, score.outer, score.scatter
             self.damping = self._damping(score.outer)
+            self.directions = self._determined(score.outer)
             _, self.position = self._score(values, data, self._first_position())
             self.n_done, self.rival, self.lost = self.n_rows, rival, 0.0
         self.next_look = min(2 * self.n_rows, self._largest)
@@ -258,12 +269,29 @@ class Refinement:
             damping[kind] = np.diag(outer)[kind].max() / max(self.n_rows, 1)
         return damping
 
+    def _determined(self, outer: FloatArray) -> FloatArray:
+        """Directions that the rows tell something about, and columns of 0 in place of others.
+
+        In a mixture of symbols, say, only the probability of each symbol is determined. Where the other directions lie
+        changes with the parameters: new rows would seem to know more of them than all before, and would move them.
+        """
+        matrix, unit = scaled(self._directions.T @ outer @ self._directions)
+        try:
+            information, vectors = np.linalg.eigh(matrix)
+        except np.linalg.LinAlgError:
+            return self._directions.copy()
+        least = ROWS_A_PARAMETER / self.n_rows
+        if information[0] > least:
+            return self._directions.copy()
+        vectors[:, information <= least] = 0.0
+        return np.asarray(self._directions @ (vectors / unit[:, np.newaxis]))
+
     def _climb(self, values: FloatArray, score: Score, data: Record) -> tuple[FloatArray, Score, bool]:
         """Newton steps with the outer information, shorter ones where they lead down. Whether the top was reached."""
         if score.height == -np.inf:
             return values, score, False
         for _ in range(STEPS):
-            step = self._newton(score.outer, self._damping(score.outer), score.gradient)
+            step = self._newton(self._directions, score.outer, self._damping(score.outer), score.gradient)
             while True:
                 moved = self._moved(values, step)
                 promised = float(score.gradient @ (moved - values))
@@ -299,54 +327,53 @@ class Refinement:
     ) -> tuple[Score, Position]:
         groups, n_cells = self._parameters.groups.ravel(), len(self._by_parameter)
         log_likelihood, gradient, outer = 0.0, np.zeros(n_cells), np.zeros((n_cells, n_cells))
-        visits, scatter = np.zeros(len(position.phi)), np.zeros((n_cells, n_cells))
+        scatter = np.zeros((n_cells, n_cells))
         phi, slopes = (part.copy() for part in position)
         with np.errstate(all="ignore"):  # what is no number is seen to by those who asked
             phi = np.log(phi) if in_logs else phi
             try:
                 point = self._parameters.at(values)
-            except ValueError:
-                return Score(np.nan, gradient, outer, scatter, visits), position
-            work = Pass(point, min(len(data), self._piece), self._memory, in_logs=in_logs)
+                work = Pass(point, min(len(data), self._piece), self._memory, in_logs=in_logs)
+            except (ValueError, ZeroDivisionError):  # a variance of 0, say
+                return Score(np.nan, gradient, outer, scatter), position
             for piece in work.blocks(len(data)):
                 block = data[piece]
                 of_block, by_cell = information.follow(work, block, groups, phi, slopes)
                 log_likelihood += of_block
-                weights = np.ones(len(block)) if block.weights is None else block.weights
-                weighted = by_cell if block.weights is None else by_cell * weights[:, np.newaxis]
+                weighted = by_cell if block.weights is None else by_cell * block.weights[:, np.newaxis]
                 sums = sums_of_blocks(weighted)
                 gradient += sums.sum(axis=0)
                 scatter += sums.T @ sums
                 outer += weighted.T @ by_cell
-                visits += (~np.isnan(block.X).all(axis=1) & (weights > 0.0)).astype(np.float64) @ work.filtered(
-                    len(block)
-                )
             chain_rule = self._by_parameter
             outer, scatter = (chain_rule.T @ matrix @ chain_rule for matrix in (outer, scatter))
-            score = Score(log_likelihood, gradient @ chain_rule, outer, scatter, visits)
+            score = Score(log_likelihood, gradient @ chain_rule, outer, scatter)
             return score, Position(np.exp(phi) if in_logs else phi, slopes)
 
-    def _newton(self, outer: FloatArray, damping: FloatArray, gradient: FloatArray) -> FloatArray:
-        """The step of the free parameters to where the gradient vanishes."""
-        D = self._directions
-        with np.errstate(all="ignore"):
-            matrix, slope = D.T @ (outer + np.diag(damping)) @ D, D.T @ gradient
-        unit = np.sqrt(np.maximum(np.diag(matrix), 0.0))  # rounding may have left less than nothing
-        unit[unit == 0.0] = 1.0
-        scaled = matrix / unit / unit[:, np.newaxis]
-        scaled[np.diag_indices_from(scaled)] += RIDGE
-        try:
-            return np.asarray(np.linalg.solve(scaled, slope / unit) / unit)
-        except np.linalg.LinAlgError:
-            return np.zeros(len(slope))
+    def _visits(self, values: FloatArray, data: Record) -> FloatArray:
+        """Expected number of rows in each state of which something was seen."""
+        filtered = inference.run(inference.filtered_probabilities, self._parameters.at(values), data, self._memory)
+        is_seen = ~np.isnan(data.X).all(axis=1) & (True if data.weights is None else data.weights > 0.0)
+        return np.asarray(is_seen @ filtered)
 
-    def _moved(self, values: FloatArray, step: FloatArray) -> FloatArray:
+    def _newton(self, D: FloatArray, outer: FloatArray, damping: FloatArray, gradient: FloatArray) -> FloatArray:
+        """The step along the directions ``D`` to where the gradient vanishes."""
+        with np.errstate(all="ignore"):
+            matrix, unit = scaled(D.T @ (outer + np.diag(damping)) @ D)
+            slope = D.T @ gradient
+        matrix[np.diag_indices_from(matrix)] += RIDGE
+        try:
+            return np.asarray(D @ (np.linalg.solve(matrix, slope / unit) / unit))
+        except np.linalg.LinAlgError:
+            return np.zeros(len(D))
+
+    def _moved(self, values: FloatArray, change: FloatArray) -> FloatArray:
         """Other values. Half of the way to its bound a parameter goes as it is told to, and from there on ever less."""
         low, high = self._parameters.low, self._parameters.high
-        change = self._directions @ step
         span = np.where(change < 0.0, values - low, high - values)
         with np.errstate(all="ignore"):
-            x = -np.nan_to_num(abs(change) / span, nan=0.0, posinf=np.inf)
+            x = -abs(change) / span
+            x[change == 0.0] = 0.0  # also where there is no room
             left = span * np.where(x > -0.5, 1.0 + x, 0.5 * np.exp(2.0 * x + 1.0))
             moved = np.where(span < np.inf, np.where(change < 0.0, low + left, high - left), values + change)
         for members, counts in self._parameters.sums:
@@ -402,7 +429,9 @@ class Refinement:
         n_groups, width = after.n_groups, after.table.shape[1]
         cells = np.concatenate([source[:n_groups], (n_groups + at[:, np.newaxis] * width + np.arange(width)).ravel()])
         cells = np.append(cells, n_groups + m * width + at)
-        self.values, self.damping = self.values[source], self.damping[source]
+        self.values, self.damping, self.directions = (
+            by_parameter[source] for by_parameter in (self.values, self.damping, self.directions)
+        )
         self.information = self.information[np.ix_(source, source)]
         self.scatter = self.scatter[np.ix_(source, source)]
         self.position = Position(self.position.phi[at], self.position.slopes[np.ix_(at, cells)])
@@ -443,6 +472,8 @@ class Refinement:
             and all((np.diag(matrix) >= 0.0).all() for matrix in (self.information, self.scatter))
             and (self.damping >= 0.0).all()
         )
+        if is_sound:
+            self._count_room()
         if not is_sound or self.room < 1:
             raise ValueError("its second stage is not one that a stream leads to")
         self.n_rows = 0
@@ -452,9 +483,9 @@ class Refinement:
 
     def _restored(self, held: dict[str, Any]) -> Record:
         n, m = len(held["X"]), self.model.n_components
-        X = _fitting(held["X"], (n, self.X.shape[1]), can_miss=True)
-        if rows.check(self.model.emission, X) != rows.ACCEPTED:
-            raise ValueError("its second stage holds rows that its model refuses")
+        X, accepts = _fitting(held["X"], (n, self.X.shape[1]), can_miss=True), self.model.emission.accepts_at
+        if not all(accepts(a, value) for row in X.tolist() for a, value in enumerate(row) if value == value):
+            raise ValueError("its second stage holds rows that its model refuses")  # found out without compiling
         is_start = np.array(held["is_start"], dtype=np.bool_).reshape(n)
         return Record(X, is_start, known_states(held["states"], n, m), row_weights(held["weights"], n))
 
@@ -473,8 +504,15 @@ NUMBERS = (
         "lost",
         "rival",
     ),
-    *("values", "information", "scatter", "damping"),
+    *("values", "information", "scatter", "damping", "directions"),
 )
+
+
+def scaled(matrix: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """An information in units in which that on each parameter is 1, and these units."""
+    unit = np.sqrt(np.maximum(np.diag(matrix), 0.0))  # rounding may have left less than nothing
+    unit[unit == 0.0] = 1.0
+    return matrix / unit / unit[:, np.newaxis], unit
 
 
 def sums_of_blocks(numbers: FloatArray) -> FloatArray:

@@ -16,6 +16,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from operator import attrgetter
 from pathlib import Path
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any
@@ -116,19 +117,20 @@ register_model(CompilableType)(models.OpaqueModel)
 @typeof_impl.register(Compilable)
 def type_of(value: Compilable, context: Any) -> CompilableType:
     cls: Any = type(value)
-    constants = (getattr(value, name) for name in _names_of_constants(cls))
-    return _type_of(cls, *(type_of(c, context) if isinstance(c, Compilable) else c for c in constants))
+    constants = _constants_of(cls)(value)
+    return _type_of(cls, *[type_of(c, context) if isinstance(c, Compilable) else c for c in constants])
 
 
 @functools.cache
-def _names_of_constants(cls: Any) -> tuple[str, ...]:
-    names: tuple[str, ...] = cls.inherited("constants")
-    return names
+def _constants_of(cls: Any) -> Callable[[Any], tuple[Any, ...]]:
+    """What gets the constants of an object, all at once: this is done at each call of a loop."""
+    names = cls.inherited("constants")
+    return attrgetter(*names) if len(names) > 1 else lambda value: tuple(getattr(value, name) for name in names)
 
 
 @functools.lru_cache(maxsize=None, typed=True)
 def _type_of(cls: Any, *values: Any) -> CompilableType:
-    constants = tuple(zip(_names_of_constants(cls), values, strict=True))
+    constants = tuple(zip(cls.inherited("constants"), values, strict=True))
     typ = CompilableType(cls.__module__, cls.__qualname__, constants, _digest(cls))
     CLASSES[typ.name] = cls
     while NEW_FUNCTIONS:
