@@ -173,7 +173,7 @@ def test_what_no_data_can_tell_is_left_alone():
     learner = learned(truth.sample(12_000, 4)[0], start=start)
     refinement = learner.refinement
     assert refinement.is_active
-    assert (abs(refinement.directions).max(axis=0) > 0.0).sum() == 3
+    assert (abs(refinement.determined).max(axis=0) > 0.0).sum() == 3
     seen, found = (h.stationary_distribution() @ h.emission.probs for h in (truth, learner.model))
     np.testing.assert_allclose(found, seen, atol=0.02)  # 4 standard errors of a share of 12,000
 
@@ -213,7 +213,7 @@ def test_files_and_copies_continue_bit_for_bit(n, X, whole, tmp_path):
         ("n_done", 10**9),
         ("is_active", 3),
         ("is_active", False),
-        ("next_look", 2000),
+        ("next_look", 1999),
         ("next_look", 10**15),
         ("n_idle", 5),
         ("lost", -1e300),
@@ -366,7 +366,7 @@ def test_an_estimator_without_errors_can_be_looked_at(averaging, X):
 def test_without_a_second_stage_one_is_told_what_to_do(X):
     with pytest.raises(ValueError, match=r"robust.*refined"):
         OnlineHMM(init=START, averaging=None).keep_journal().partial_fit(X[:100]).standard_errors(robust=True)
-    with pytest.raises(ValueError, match=r"averaging=.refined.*keep_journal"):
+    with pytest.raises(ValueError, match=r"averaging=.auto.*keep_journal"):
         OnlineHMM(init=START, averaging=None).partial_fit(X[:100]).standard_errors_  # noqa: B018
 
 

@@ -10,6 +10,7 @@ import hmmstream
 from benchmarks import tracking
 from hmmstream import Fleet, Learner, OnlineHMM, Track
 from hmmstream.detection import BLOCK, FEWEST, Detector, threshold_for
+from hmmstream.record import Record
 
 PAPER = tracking.WORLDS["the paper's"]
 CHANGED = hmmstream.HMM(PAPER.startprob, PAPER.transmat, tracking.JUMPS["the paper's"])
@@ -40,12 +41,13 @@ def test_false_alarms_come_as_often_as_asked_for():
 def test_the_watch_alone_alarms_as_often_as_asked_for():
     """On noise, with 200 alarms: an error of 7 %."""
     rng = np.random.default_rng(0)
-    detector, log_likelihood, watched = Detector(0, 100 * BLOCK), 0.0, 0
+    detector, log_likelihood, watched = Detector(0, 100 * BLOCK, 1), 0.0, 0
+    nothing = Record(np.zeros((BLOCK, 1)), np.zeros(BLOCK, dtype=bool))
     detector.work(0, 0.0)
     for block in range(26_000):
         watched += len(detector.earlier) >= FEWEST
         log_likelihood += rng.normal()
-        detector.take(BLOCK)
+        detector.take(nothing)
         if detector.work(block, log_likelihood):
             detector.work(block, log_likelihood)
     assert watched / len(detector.changes) == pytest.approx(100, rel=0.3)
@@ -57,6 +59,21 @@ def test_a_jump_is_noticed_and_followed():
     assert found.missed == 0
     assert np.median(found.delays) < 1_000
     assert found.left < 0.2
+
+
+@pytest.mark.parametrize("engine", ["dense", "window"])
+def test_after_a_jump_that_leaves_one_state_for_both_the_other_is_found_again(engine):
+    """The new means are both nearest to the old one of the second state, which takes all rows."""
+    moved = hmmstream.HMM(PAPER.startprob, PAPER.transmat, hmmstream.Gaussian("tied", [2.0, 3.0], 0.5))
+    X = np.concatenate([PAPER.sample(14_000, 0)[0], moved.sample(4_000, 1)[0]])
+    for order in ([0, 1], [1, 0]):
+        learner = Learner(PAPER.relabel(order), step=Track(4_000), engine=engine)
+        learner.learn(X)
+        assert learner.n_samples_seen == len(X)
+        np.testing.assert_allclose(learner.model.emission.means[order, 0], [2.0, 3.0], atol=0.4)
+        stuck = Learner(PAPER.relabel(order), step=Track(4_000, restart=False), engine=engine)
+        stuck.learn(X)
+        assert abs(stuck.model.emission.means[order[0], 0] - 2.0) > 0.8
 
 
 def test_changes_are_told_with_their_times():

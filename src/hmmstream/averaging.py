@@ -27,7 +27,7 @@ class Refined(NamedTuple):
     most_parameters: int = 320
 
 
-FEW_PARAMETERS = 64  # up to which the second stage is the default: all of seven states, say
+FEW_PARAMETERS = 64  # free ones, up to which the second stage is the default: those of seven states, say
 
 Averaging: TypeAlias = Polyak | StatisticAverage | Refined | None
 
@@ -42,4 +42,6 @@ def resolve(averaging: Averaging | str) -> Averaging:
         if isinstance(averaging, Polyak) and not (is_integer(averaging.start) and 0 <= averaging.start < 2**63):
             raise ValueError(f"averaging must start at an observation 0, 1, …, got {averaging!r}")
         return averaging
-    raise ValueError(f"averaging must be 'auto', 'refined', None or Polyak(start=...), got {averaging!r}")
+    raise ValueError(
+        f"averaging must be 'auto', 'refined', StatisticAverage(), None or Polyak(start=...), got {averaging!r}"
+    )

@@ -16,14 +16,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hmmstream.arrays import FloatArray
+from hmmstream.record import Record
 
 BLOCK = 64  # rows
 EARLIER = 1024  # blocks with which one is compared
 FEWEST = 32  # blocks that are needed for that
 DRIFT = 0.5  # what is taken from each deviate: half of the change that is found soonest
+WORST = 4.5  # deviate of a block that is worse than all others: no single one raises an alarm that is to be rare
 OVERSHOOT = 1.166  # Siegmund's correction: a sum of steps exceeds its threshold by so much
+GATHERED = 512  # rows after an alarm, to begin anew from
 NORMAL = NormalDist()
-NUMBERS = ("n_waiting", "n_idle", "since", "excess", "before")
+NUMBERS = ("n_waiting", "n_idle", "since", "excess", "before", "n_gathered")
 
 
 class Change(NamedTuple):
@@ -42,12 +45,16 @@ class Detector:
         Rows that are not looked at, while the model learns what is new: of the beginning, and after an alarm.
     alarm_every : number
         Rows between two false alarms, on average, of those that are looked at.
+    n_features : int
+        Of a row: those after an alarm are gathered.
     """
 
-    def __init__(self, idle: float, alarm_every: float) -> None:
+    def __init__(self, idle: float, alarm_every: float, n_features: int) -> None:
         self._idle = math.ceil(idle)
         self._threshold = threshold_for(alarm_every / BLOCK)
         self.changes: list[Change] = []
+        self.X, self.is_start = np.zeros((GATHERED, n_features)), np.zeros(GATHERED, dtype=np.bool_)
+        self.n_gathered = GATHERED  # none are, until there is an alarm
         self.begin(0)
 
     def begin(self, n_seen: int) -> None:
@@ -62,14 +69,22 @@ class Detector:
     @property
     def room(self) -> int:
         """The number of rows that can be taken before there is work to do."""
-        return self.n_idle or BLOCK - self.n_waiting
+        room = self.n_idle or BLOCK - self.n_waiting
+        return min(room, GATHERED - self.n_gathered) if self.n_gathered < GATHERED else room
 
-    def take(self, n: int) -> None:
-        """Count some rows, no more than there is ``room`` for."""
+    def take(self, data: Record) -> Record | None:
+        """Count some rows, no more than there is ``room`` for. Those that were gathered, when there are enough now."""
+        n = len(data)
         if self.n_idle:
             self.n_idle -= n
         else:
             self.n_waiting += n
+        if self.n_gathered == GATHERED:
+            return None
+        place = slice(self.n_gathered, self.n_gathered + n)
+        self.X[place], self.is_start[place] = data.X, data.is_start
+        self.n_gathered += n
+        return Record(self.X, self.is_start) if self.n_gathered == GATHERED else None
 
     def interrupt(self) -> None:
         """Rows pass, from which nothing is learned: they are of no block."""
@@ -85,15 +100,20 @@ class Detector:
         if not math.isfinite(fit):
             return False
         if len(self.earlier) >= FEWEST:
-            others, now = np.split(news(np.append(self.earlier, fit)), [-1])
+            *_, now = found = news(np.append(self.earlier, fit))
+            others = found[:-1]
             rank = (np.sum(others < now) + 0.5 * np.sum(others == now) + 0.5) / (len(others) + 1)
-            self.excess += -NORMAL.inv_cdf(float(rank)) - DRIFT
+            deviate = -NORMAL.inv_cdf(float(rank))
+            if now < others.min():  # a rank cannot say how much worse this is
+                deviate = min(max(deviate, float((others.mean() - now) / others.std())), WORST)
+            self.excess += deviate - DRIFT
             if self.excess <= 0.0:
                 self.excess, self.since = 0.0, n_seen
         self.earlier = np.append(self.earlier, fit)[-EARLIER:]
         if self.excess <= self._threshold:
             return False
         self.changes.append(Change(n_seen, self.since))
+        self.n_gathered = 0
         self.begin(n_seen)
         return True
 
@@ -102,7 +122,9 @@ class Detector:
     def document(self) -> dict[str, Any]:
         """All that it holds, as numbers and arrays."""
         changes = np.array(self.changes, dtype=np.int64).reshape(-1, 2)
-        return {**{name: getattr(self, name) for name in NUMBERS}, "earlier": self.earlier, "changes": changes}
+        numbers = {name: getattr(self, name) for name in NUMBERS}
+        rows = {"X": self.X, "is_start": self.is_start}
+        return {**numbers, **rows, "earlier": self.earlier, "changes": changes}
 
     def restore(self, document: dict[str, Any]) -> None:
         """Go on from a document; one that does not fit is refused."""
@@ -115,6 +137,13 @@ class Detector:
         fits = isinstance(earlier, np.ndarray) and isinstance(changes, np.ndarray) and changes.dtype == np.int64
         if not fits or earlier.dtype != np.float64 or earlier.ndim != 1 or len(earlier) > EARLIER:
             raise ValueError("its watch does not hold what it should")
+        X, is_start = document["X"], document["is_start"]
+        for kept, now in ((X, self.X), (is_start, self.is_start)):
+            if not isinstance(kept, np.ndarray) or kept.shape != now.shape or kept.dtype != now.dtype:
+                raise ValueError("its watch does not hold what it should")
+        if np.isinf(X).any() or self.n_gathered > GATHERED:
+            raise ValueError("its watch does not hold what it should")
+        self.X, self.is_start = X.copy(), is_start.copy()
         if not np.isfinite(earlier).all() or not 0.0 <= self.excess < math.inf or self.n_waiting >= BLOCK:
             raise ValueError("its watch does not hold what it should")
         self.earlier = earlier.copy()

@@ -15,7 +15,7 @@ from hmmstream import checkpoint, transitions
 from hmmstream.arrays import FloatArray, IntArray, is_integer, matrix, observations
 from hmmstream.averaging import Polyak, Refined, StatisticAverage
 from hmmstream.emissions import Emission, specification
-from hmmstream.learner import Learner
+from hmmstream.learner import ROWS_A_STATE, Learner
 from hmmstream.model import HMM
 from hmmstream.online import OnlineHMM
 from hmmstream.priors import Prior
@@ -29,7 +29,6 @@ from hmmstream.streams import NO_ORDER, Rows, SeparateStreams, SharedStreams, St
 
 DEVICES = ("cpu", "cuda")
 DTYPES = ("float64", "float32")
-ROWS_A_STATE = 10  # that the first call must hold, to find a start in
 FEW = 16  # streams for each row: with more, it is faster to sort the rows than to go through all streams
 
 
@@ -53,7 +52,8 @@ class Fleet:
         Threads to use; None for all cores.
     **settings
         ``transition``, ``init``, ``step``, ``averaging``, ``n_min``, ``update_every``, ``prior``, ``random_state``: as
-        of OnlineHMM. With ``init="auto"`` all streams start from values found in the rows of the first call together.
+        of OnlineHMM, but that there is no second stage: ``averaging="auto"`` is the averaged statistic. With
+        ``init="auto"`` all streams start from values found in the rows of the first call together.
 
     Attributes
     ----------
@@ -488,7 +488,8 @@ def by_streams(X: FloatArray, places: IntArray, n_streams: int) -> Rows:
 def online_hmm(prototype: OnlineHMM, learner: Learner) -> OnlineHMM:
     """An estimator around a learner."""
     settings = prototype.get_params(deep=False)
-    hmm = OnlineHMM(**{**settings, "init": learner.start, "prior": learner.prior})
+    own = {"init": learner.start, "prior": learner.prior, "averaging": learner.averaging}
+    hmm = OnlineHMM(**{**settings, **own})
     hmm._learner = learner
     hmm.n_features_in_ = learner.start.emission.n_columns
     return hmm

@@ -26,6 +26,7 @@ from hmmstream.averaging import Averaging, Polyak, Refined, StatisticAverage
 from hmmstream.detection import Change, Detector
 from hmmstream.emissions import Emission
 from hmmstream.model import HMM, Forecast, forecast_of
+from hmmstream.parameters import Parameters
 from hmmstream.priors import Prior
 from hmmstream.record import Record
 from hmmstream.recursions import online, rows, window
@@ -49,9 +50,11 @@ from hmmstream.recursions.state import (
 from hmmstream.recursions.window import Contents, Window
 from hmmstream.refinement import Refinement
 from hmmstream.schedule import Power, Schedule, Step, Track, evaluate, is_built_in
+from hmmstream.starts import find_start
 
 NEVER = np.iinfo(np.int64).max
 RESTART = 256  # observations that learning begins anew after, when the world has changed
+ROWS_A_STATE = 10  # that a new start is made from at least
 ENGINES = ("auto", "dense", "window")
 MANY_STATES = 16  # from here on a window is the faster engine
 SEVERAL_STATES = 8  # and from here on, if there are as many observations between two M-steps
@@ -90,7 +93,7 @@ class Learner:
         Where learning starts from: all values, the emission family and the transition structure.
     step : schedule, "track", or a function n -> gamma
         Weight of the n-th observation in the statistic.
-    averaging : "auto", "refined", None or Polyak(start)
+    averaging : "auto", "refined", StatisticAverage(), None or Polyak(start)
         What ``model`` reports: see :mod:`hmmstream.averaging`.
     n_min : int
         The first new parameters come with the observation of index n_min + 1 (indices count from 0, as in the paper).
@@ -111,8 +114,8 @@ class Learner:
     >>> guess = HMM([0.5, 0.5], [[0.7, 0.3], [0.5, 0.5]], Gaussian("tied", means=[-0.5, 0.5], covars=2))
     >>> learner = Learner(guess)
     >>> learner.learn(world.sample(20_000, random_state=1)[0])
-    >>> learner.model.transmat.round(1).tolist()
-    [[0.9, 0.1], [0.3, 0.7]]
+    >>> learner.model.transmat.round(2).tolist()
+    [[0.95, 0.05], [0.28, 0.72]]
     """
 
     def __init__(
@@ -182,7 +185,9 @@ class Learner:
             self.window = window.make(self._shape, self._runs, FIRST_ROOM, FIRST_MATRICES)
         self.latest = np.full(self.start.emission.n_lags, np.nan)  # values that the next row depends on
         self.refinement = Refinement(self.start) if self._can_refine() else None
-        self.detector = Detector(self.step.memory, self.step.alarm_every) if isinstance(self.step, Track) else None
+        self.detector = None
+        if isinstance(self.step, Track):
+            self.detector = Detector(self.step.memory, self.step.alarm_every, self.start.emission.n_features)
         state = self.state
         state.clock[LIKELIHOOD_FACTOR] = 1.0
         state.startprob[:] = state.phi[:] = self.start.startprob
@@ -438,8 +443,12 @@ class Learner:
             is_start[0] |= self.vector[IN_SEQUENCE] == 0.0
             own_states = None if states is None else states[first:last]
             piece = Record(X[first:last], is_start, own_states, None if weights is None else weights[first:last])
-            self._run(piece.X, own, filtered[first:last], piece.states, piece.weights, is_recall=is_recall)
-            refinement.take(piece)
+            try:
+                self._run(piece.X, own, filtered[first:last], piece.states, piece.weights, is_recall=is_recall)
+                refinement.take(piece)
+            except KeyboardInterrupt:
+                refinement.interrupt()
+                raise
             if refinement.room == 0:
                 refinement.work(lambda: self._averaged_model, self.log_likelihood)
             if is_recall:  # the start was made from these rows, and is no rival
@@ -472,18 +481,57 @@ class Learner:
                 detector.work(self.n_samples_seen, self.log_likelihood)
             last = min(first + detector.room, len(X))
             piece = slice(first, last)
+            own = within(starts, first, last)
+            is_start = np.zeros(last - first, dtype=np.bool_)
+            is_start[own] = True
+            is_start[0] |= self.vector[IN_SEQUENCE] == 0.0
             self._run(
                 X[piece],
-                within(starts, first, last),
+                own,
                 filtered[piece],
                 None if states is None else states[piece],
                 None if weights is None else weights[piece],
             )
-            detector.take(last - first)
+            gathered = detector.take(Record(X[piece], is_start))
             has_changed = detector.work(self.n_samples_seen, self.log_likelihood)
-            if has_changed and isinstance(self.step, Track) and self.step.restart:
-                self.vector[TIME] = min(self.vector[TIME], max(RESTART, self.n_min + 1))
+            if isinstance(self.step, Track) and self.step.restart:
+                if has_changed:
+                    self.vector[TIME] = min(self.vector[TIME], max(RESTART, self.n_min + 1))
+                if gathered is not None:
+                    self._look_again(gathered)
             first = last
+
+    def _look_again(self, data: Record) -> None:
+        """If rows of a world that has changed lead to a better model than the steps since then, go on from there."""
+        before = self.last_model
+        emission, chain = before.emission, before.transition
+        is_usable = not emission.n_lags and rows.check(emission, data.X) == ACCEPTED
+        if not is_usable or rows.count_seen(emission, data.X) < ROWS_A_STATE * before.n_components:
+            return
+        rng = np.random.default_rng(self.n_samples_seen)
+        found = find_start(emission, before.n_components, chain, data, rng, self.prior, anew=True)
+        if found.log_likelihood(data.X) > before.log_likelihood(data.X) + len(Parameters(found).free()):
+            ranks = np.argsort(np.argsort(emission.positions(), kind="stable"), kind="stable")
+            ordered = found.relabel(np.argsort(found.emission.positions(), kind="stable")[ranks])
+            self._go_on_from(ordered if ordered.transition == chain else found, data)
+
+    def _go_on_from(self, model: HMM, data: Record) -> None:
+        """Take over the parameters of a model, and the filter and the statistic of these rows under it."""
+        clock, latest = self.state.clock.copy(), self.latest
+        self.vector[:] = 0.0
+        if self.window is not None:
+            self.window = window.make(self._shape, self._runs, FIRST_ROOM, FIRST_MATRICES)
+        state = self.state
+        state.clock[MEMORY], state.clock[LIKELIHOOD_FACTOR] = clock[MEMORY], 1.0
+        state.startprob[:] = state.phi[:] = self.start.startprob
+        state.alive[:] = 1.0
+        state.transmat[:], state.theta[:] = model.transmat, model.emission.theta()
+        if self.prior is not None:
+            state.prior[:] = self.prior.statistic(self.start, state.theta)
+        self._run(data.X, np.flatnonzero(data.is_start), self._not_filtered, is_recall=True)
+        self.latest = latest
+        for kept in (TIME, N_SEEN, LOG_LIKELIHOOD, LIKELIHOOD_FACTOR):
+            self.vector[kept] = clock[kept]
 
     def _run(
         self,
@@ -673,7 +721,7 @@ class Learner:
     @property
     def model(self) -> HMM:
         """The model to use: refined, or averaged, or the raw iterate where there is nothing to average yet."""
-        if self.refinement is not None and self.refinement.is_proven:
+        if self.refinement is not None and self.refinement.is_proven and self.vector[TIME] > self.n_min:
             return self.refinement.found
         return self._averaged_model
 

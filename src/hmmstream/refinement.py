@@ -28,7 +28,8 @@ from hmmstream.parameters import Parameters
 from hmmstream.record import Record, join
 
 FIRST_LOOK = 1024  # rows
-ROWS_A_PARAMETER = 16  # that a look needs at least, and that something must be known from
+ROWS_A_PARAMETER = 16  # that a look needs at least
+KNOWN_FROM = 16  # rows, if each told as much of a direction as of its parameters: of others nothing is known
 MOST_ROWS = 2**15  # that are kept
 MOST_NUMBERS = 2**20  # if there are many features
 BLOCK, SHARE = 256, 32  # rows of a block: so many, or this share of all before it
@@ -42,6 +43,7 @@ FEWEST_VISITS = 32.0  # rows in each state
 TRUSTED = 0.5  # log-likelihood that a look gains at most, where the recursion needs no further ones
 GIVEN_UP = 12.0  # log-likelihood that is lost against online EM
 PROVEN = 3.0  # the same, at the end of a block: less than this is as good
+SIZES = 1e-100, 1e100  # of rates and variances: what is smaller or larger is taken for these
 RIDGE = 1e-9  # of the information, each parameter in its own unit: what nobody knows stays as it is
 
 
@@ -106,7 +108,7 @@ class Refinement:
         self.information = np.zeros((size, size))
         self.scatter = np.zeros((size, size))
         self.damping = np.zeros(size)
-        self.directions = self._directions.copy()  # in which the parameters move
+        self.determined = self._directions.copy()  # directions in which the parameters move
         self.position = self._first_position()
         self.X = np.empty((FIRST_LOOK, d))  # rows that are kept, or wait
         self.is_start = np.zeros(FIRST_LOOK, dtype=np.bool_)
@@ -141,16 +143,15 @@ class Refinement:
 
     def take(self, data: Record) -> None:
         """Keep some rows, no more than there is ``room`` for."""
-        self.room -= len(data)
         if self.n_idle:
             self.n_idle -= len(data)
-            if not self.n_idle:
-                self._count_room()
+            self._count_room()
             return
         if self.is_interrupted:
             data.is_start[:1] = True
             self.is_interrupted = False
         self._keep(data)
+        self.room -= len(data)
 
     def take_one(self, row: FloatArray, is_start: bool) -> None:
         """The same for one row of which nothing else is known, in less time."""
@@ -194,21 +195,21 @@ class Refinement:
     def _follow(self, rival: float) -> None:
         """A Newton step for the rows of a block, unless online EM had predicted them better."""
         block = self._record(self.n_done, self.n_rows)
-        score, self.position = self._score(self.values, block, self.position)
-        ahead, self.rival = rival - self.rival, rival
-        if np.isfinite(ahead) and score.is_finite:
-            self.lost = max(0.0, self.lost + ahead - score.log_likelihood)
-            self.is_proven |= self.lost < PROVEN
-        if not score.is_finite or self.lost > GIVEN_UP:
+        score, position = self._score(self.values, block, self.position)
+        ahead, lost = rival - self.rival, self.lost
+        is_judged = np.isfinite(ahead) and score.is_finite
+        if is_judged:
+            lost = max(0.0, lost + ahead - score.log_likelihood)
+        if not score.is_finite or lost > GIVEN_UP:
             self.begin()
             return
-        self.information += score.outer
-        self.scatter += score.scatter
-        step = self._newton(self.directions, self.information, self.damping, score.gradient)
-        moved = self._moved(self.values, step)
-        if np.isfinite(moved).all():
-            self.values = moved
-        self.n_done = self.n_rows
+        information, scatter = self.information + score.outer, self.scatter + score.scatter
+        moved = self._moved(self.values, self._newton(self.determined, information, self.damping, score.gradient))
+        values = moved if np.isfinite(moved).all() else self.values
+        # All at once, and at the end: work that is broken off is done again
+        self.information, self.scatter, self.values, self.position = information, scatter, values, position
+        self.rival, self.lost, self.n_done = rival, lost, self.n_rows
+        self.is_proven |= is_judged and lost < PROVEN
         if self.is_trusted:
             self._let_go()
 
@@ -218,8 +219,7 @@ class Refinement:
         self.recent = (
             join([self.recent, block])[-RECENT_ROWS:] if len(block) < RECENT_ROWS else join([block[-RECENT_ROWS:]])
         )
-        self.n_before += self.n_rows
-        self.n_rows = self.n_done = 0
+        self.n_before, self.n_rows, self.n_done = self.n_before + self.n_rows, 0, 0
 
     # --- looks ------------------------------------------------------------------------------------------------------
 
@@ -242,8 +242,8 @@ class Refinement:
         if is_safe:
             self.is_trusted = bool(score.log_likelihood - recent < TRUSTED or is_last)
             self.values, self.information, self.scatter = values, score.outer, score.scatter
-            self.damping = self._damping(score.outer)
-            self.directions = self._determined(score.outer)
+            self.damping = self._damping(values, score.outer)
+            self.determined = self._find_determined(score.outer)
             _, self.position = self._score(values, data, self._first_position())
             self.n_done, self.rival, self.lost = self.n_rows, rival, 0.0
         self.next_look = min(2 * self.n_rows, self._largest)
@@ -259,17 +259,20 @@ class Refinement:
         except (RuntimeError, ValueError, np.linalg.LinAlgError):  # a family whose M-step is not exact, say
             return self._parameters.values
 
-    def _damping(self, outer: FloatArray) -> FloatArray:
+    def _damping(self, values: FloatArray, outer: FloatArray) -> FloatArray:
         """Information that nobody has: it keeps parameters where they are of which the data say next to nothing.
 
-        It is about that of one row on the best known parameter of the same kind.
+        It is about that of one row on the best known parameter of the same kind; of rates and variances, which may be
+        of different sizes, on its logarithm.
         """
         damping = np.ones(len(outer))
+        is_size = (self._parameters.low == 0.0) & (self._parameters.high == np.inf)
+        squares = np.where(is_size, np.clip(values, *SIZES), 1.0) ** 2
         for kind in self._parameters.table.T:
-            damping[kind] = np.diag(outer)[kind].max() / max(self.n_rows, 1)
+            damping[kind] = (np.diag(outer) * squares)[kind].max() / max(self.n_rows, 1) / squares[kind]
         return damping
 
-    def _determined(self, outer: FloatArray) -> FloatArray:
+    def _find_determined(self, outer: FloatArray) -> FloatArray:
         """Directions that the rows tell something about, and columns of 0 in place of others.
 
         In a mixture of symbols, say, only the probability of each symbol is determined. Where the other directions lie
@@ -280,7 +283,7 @@ class Refinement:
             information, vectors = np.linalg.eigh(matrix)
         except np.linalg.LinAlgError:
             return self._directions.copy()
-        least = ROWS_A_PARAMETER / self.n_rows
+        least = KNOWN_FROM / self.n_rows
         if information[0] > least:
             return self._directions.copy()
         vectors[:, information <= least] = 0.0
@@ -291,12 +294,12 @@ class Refinement:
         if score.height == -np.inf:
             return values, score, False
         for _ in range(STEPS):
-            step = self._newton(self._directions, score.outer, self._damping(score.outer), score.gradient)
+            step = self._newton(self._directions, score.outer, self._damping(values, score.outer), score.gradient)
             while True:
                 moved = self._moved(values, step)
                 promised = float(score.gradient @ (moved - values))
                 if not promised >= AT_THE_TOP:
-                    return values, score, True
+                    return values, score, bool(np.isfinite(promised))
                 there = self._at(moved, data)
                 if there.height > score.log_likelihood:
                     break
@@ -405,6 +408,11 @@ class Refinement:
         n, outer, scatter = self.n_before + self.n_done, self.information, self.scatter
         recent = join([self.recent, self._record(0, self.n_rows)])[-RECENT_ROWS:]
         if not self.is_active:
+            if len(recent) < ROWS_A_PARAMETER * self._directions.shape[1]:
+                raise ValueError(
+                    f"there is no second stage yet, and {len(recent)} rows are too few to tell errors from: learn from "
+                    "more, or call keep_journal() before learning"
+                )
             score = self._at(parameters.values, recent)
             n, outer, scatter = len(recent), score.outer, score.scatter
         on_edge = information.is_on_edge(parameters, outer, max(n, 1))
@@ -429,8 +437,8 @@ class Refinement:
         n_groups, width = after.n_groups, after.table.shape[1]
         cells = np.concatenate([source[:n_groups], (n_groups + at[:, np.newaxis] * width + np.arange(width)).ravel()])
         cells = np.append(cells, n_groups + m * width + at)
-        self.values, self.damping, self.directions = (
-            by_parameter[source] for by_parameter in (self.values, self.damping, self.directions)
+        self.values, self.damping, self.determined = (
+            by_parameter[source] for by_parameter in (self.values, self.damping, self.determined)
         )
         self.information = self.information[np.ix_(source, source)]
         self.scatter = self.scatter[np.ix_(source, source)]
@@ -474,7 +482,7 @@ class Refinement:
         )
         if is_sound:
             self._count_room()
-        if not is_sound or self.room < 1:
+        if not is_sound or self.room < 0:  # 0, if the work was broken off
             raise ValueError("its second stage is not one that a stream leads to")
         self.n_rows = 0
         self._keep(data)
@@ -504,7 +512,7 @@ NUMBERS = (
         "lost",
         "rival",
     ),
-    *("values", "information", "scatter", "damping", "directions"),
+    *("values", "information", "scatter", "damping", "determined"),
 )
 
 

@@ -136,7 +136,7 @@ class Track(Schedule):
     0.001
     """
 
-    def __init__(self, memory: float = 1_000, alarm_every: float = 1e6, restart: bool = True) -> None:
+    def __init__(self, memory: float = 2_000, alarm_every: float = 1e6, restart: bool = True) -> None:
         if not 1.0 <= memory < math.inf:
             raise ValueError(f"memory must be a number of observations, got {memory!r}")
         if not alarm_every > 0.0:

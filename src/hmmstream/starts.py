@@ -46,16 +46,21 @@ def find_start(
     data: Record,
     rng: np.random.Generator,
     prior: Prior | None = None,
+    *,
+    anew: bool = False,
 ) -> HMM:
     """The best of several starts, after some EM steps on the record, or on an excerpt if it is long.
 
-    States come in the order of their means, unless the structure, known states or a prior say otherwise.
+    States come in the order of their means, unless the structure, known states or a prior say otherwise. Values that
+    the emission has are kept, unless it is to be estimated ``anew``.
     """
     data = excerpt(data)
-    if emission.has_values:
+    if emission.has_values and not anew:
         return candidate(emission, n_components, transition, data, rng, POWERS[0], 0.0).model
     candidates = [
-        candidate(emission, n_components, transition, data, rng, power, blur) for blur in BLURS for power in POWERS
+        candidate(emission, n_components, transition, data, rng, power, blur, anew=anew)
+        for blur in BLURS
+        for power in POWERS
     ]
     least = max(found.log_likelihood for found in candidates) - TIE
     trials = [
@@ -108,6 +113,8 @@ def candidate(
     rng: np.random.Generator,
     power: int,
     blur: float,
+    *,
+    anew: bool = False,
 ) -> Candidate:
     """A start from one division of the rows into clusters."""
     if emission.has_values and emission.n_components != m:
@@ -118,7 +125,7 @@ def candidate(
         labels = arrange(labels, m, transition, X, data.is_start)
     else:
         labels = respect(labels, m, data.states)
-    is_given = emission.has_values
+    is_given = emission.has_values and not anew
     if not is_given:
         emission = estimate(emission.sized(m, X.shape[1]), labels, data, blur)
     prior = Prior(transitions=1.0, emission=emission, strength=1.0)

@@ -291,7 +291,7 @@ class HMMClusterer(_EventHMM, base.Clusterer):
     step
         How fast to forget: ``Power(0.6)`` by default; ``Constant(gamma)`` follows a stream that changes for ever.
     averaging
-        "auto", None or ``Polyak(start)``: what ``hmm.model_`` and forecasts are made of.
+        What ``hmm.model_`` and forecasts are made of: as of OnlineHMM.
     n_min
         Events before the first new parameters, where ``init`` is a model.
     update_every

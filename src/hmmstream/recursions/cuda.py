@@ -23,7 +23,7 @@ from hmmstream.arrays import UNKNOWN
 from hmmstream.compilable import Compilable, as_in, reciprocal, workspace
 from hmmstream.recursions import bridge
 from hmmstream.recursions.bridge import CompilableType, view
-from hmmstream.recursions.filter import exponentials
+from hmmstream.recursions.filter import relative_densities
 from hmmstream.recursions.online import (
     AVERAGE_PARAMETERS,
     AVERAGE_STATISTIC,
@@ -464,8 +464,8 @@ def _register() -> None:
     from numba.cuda.np.arrayobj import make_array, populate_array
     from numba.cuda.typing.templates import AttributeTemplate, CallableTemplate
 
-    overload(exponentials, strict=False, jit_options={"forceinline": True})(
-        _giving(exponentials, inspect.signature(exponentials))
+    overload(relative_densities, strict=False, jit_options={"forceinline": True})(
+        _giving(relative_densities, inspect.signature(relative_densities))
     )
     typeof_impl.register(Compilable)(bridge.type_of)
     register_model(CompilableType)(models.OpaqueModel)

@@ -90,17 +90,17 @@ def compute_statistic(emission: Any, shape: Any, state: State, y: FloatArray, s:
                 s[i, a] = min(max(s[i, a], -LARGEST_STATISTIC), LARGEST_STATISTIC) if s[i, a] == s[i, a] else 0.0
 
 
-def exponentials(shape: Any, first: int, log_g: FloatArray, shift: float, factor: FloatArray) -> None:
-    """exp(log_g - shift) of all states from ``first`` on."""
+def relative_densities(shape: Any, first: int, log_g: FloatArray, shift: float, factor: FloatArray) -> None:
+    """exp(log_g - shift) of all states from ``first`` on: that of those before is 1."""
     for k in range(first, shape.n_states):
         factor[k] = exp(log_g[k] - shift)
 
 
-@overload(exponentials, strict=False, jit_options=INLINE)
-def _exponentials(shape: Any, first: Any, log_g: Any, shift: Any, factor: Any) -> Any:
+@overload(relative_densities, strict=False, jit_options=INLINE)
+def _relative_densities(shape: Any, first: Any, log_g: Any, shift: Any, factor: Any) -> Any:
     """Of more than a few states, those of all at once."""
     if dict(shape.constants)["n_states"] <= FEW:
-        return exponentials
+        return relative_densities
 
     def as_vector(shape: Any, first: int, log_g: FloatArray, shift: float, factor: FloatArray) -> None:
         store(factor, 0, exponential(load(log_g, 0, shape.n_states) + -shift))
@@ -132,7 +132,7 @@ def update_filter(
     shift = log_g[0]
     if is_usual and spread < NEAR:
         factor[0] = 1.0
-        exponentials(shape, 1, log_g, shift, factor)
+        relative_densities(shape, 1, log_g, shift, factor)
     else:
         shift = -inf
         for k in range(m):
@@ -145,7 +145,7 @@ def update_filter(
         for k in range(m):
             factor[k] = 1.0
         if shift > -inf:
-            exponentials(shape, 0, log_g, shift, factor)
+            relative_densities(shape, 0, log_g, shift, factor)
     state.phi[0] = density = predicted[0] * factor[0]
     for k in range(1, m):
         state.phi[k] = predicted[k] * factor[k]
