@@ -140,7 +140,7 @@ def main() -> None:
         given = HMM(np.full(6, 1 / 6), sticky(6, 0.9), levels)
         for name, init in (("which finds its start", "auto"), ("from a given start", given)):
             print(f"Drifting recording, a model {name}: tracking predicts a row better than steps n^-0.6 by")
-            for memory, (gain, error) in drift(X, init, (300, 500, 1_000, 3_000, 10_000)).items():
+            for memory, (gain, error) in drift(X, init, (300, 500, 1_000, 2_000, 3_000, 10_000)).items():
                 print(f"  memory {memory:6,}  {gain:8.4f} ± {error:.4f}", flush=True)
     print(f"The watch takes {cost():.2f} µs a row")
 

@@ -96,7 +96,7 @@ def test_order_does_not_matter_and_what_is_absent_none_or_nan_is_missing():
     """Whatever the dicts look like, the model is the one that OnlineHMM makes of the matrix."""
     stream, _ = events(300)
     rng = random.Random(0)
-    adapter = HMMClusterer(init=GUESS, features=NAMES, prior=Prior(), averaging=None)
+    adapter = HMMClusterer(init=GUESS, features=NAMES, prior=Prior())
     array = OnlineHMM(init=GUESS, prior=Prior())
     for at, x in enumerate(stream):
         row = np.array([x[name] for name in NAMES])
@@ -320,7 +320,7 @@ def test_a_pickle_continues_bit_for_bit_and_a_clone_starts_afresh():
 
 def test_memory_does_not_grow_with_the_stream():
     stream, _ = events(1000)
-    adapter = HMMClusterer(init=GUESS, features=NAMES, prior=Prior())
+    adapter = HMMClusterer(init=GUESS, features=NAMES, prior=Prior(), averaging=None)
     sizes = []
     for _ in range(3):
         for x in stream:

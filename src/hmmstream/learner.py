@@ -179,21 +179,24 @@ class Learner:
     def reset(self) -> None:
         """Forget all that was learned and go back to the start."""
         self.frozen = False
-        self.vector = np.zeros(self._shape.size)
-        self.window: Window | None = None
-        if has_window(self.engine, self.start.n_components, self.update_every):
-            self.window = window.make(self._shape, self._runs, FIRST_ROOM, FIRST_MATRICES)
         self.latest = np.full(self.start.emission.n_lags, np.nan)  # values that the next row depends on
         self.refinement = Refinement(self.start) if self._can_refine() else None
         self.detector = None
         if isinstance(self.step, Track):
             self.detector = Detector(self.step.memory, self.step.alarm_every, self.start.emission.n_features)
+        self._begin_at(self.start)
+
+    def _begin_at(self, model: HMM) -> None:
+        """Have seen nothing, and believe in this model."""
+        self.vector = np.zeros(self._shape.size)
+        self.window: Window | None = None
+        if has_window(self.engine, self.start.n_components, self.update_every):
+            self.window = window.make(self._shape, self._runs, FIRST_ROOM, FIRST_MATRICES)
         state = self.state
         state.clock[LIKELIHOOD_FACTOR] = 1.0
         state.startprob[:] = state.phi[:] = self.start.startprob
         state.alive[:] = 1.0
-        state.transmat[:] = self.start.transmat
-        state.theta[:] = self.start.emission.theta()
+        state.transmat[:], state.theta[:] = model.transmat, model.emission.theta()
         if self.prior is not None:
             state.clock[MEMORY] = self.step.memory if isinstance(self.step, Schedule) else math.inf
             state.prior[:] = self.prior.statistic(self.start, state.theta)
@@ -518,16 +521,7 @@ class Learner:
     def _go_on_from(self, model: HMM, data: Record) -> None:
         """Take over the parameters of a model, and the filter and the statistic of these rows under it."""
         clock, latest = self.state.clock.copy(), self.latest
-        self.vector[:] = 0.0
-        if self.window is not None:
-            self.window = window.make(self._shape, self._runs, FIRST_ROOM, FIRST_MATRICES)
-        state = self.state
-        state.clock[MEMORY], state.clock[LIKELIHOOD_FACTOR] = clock[MEMORY], 1.0
-        state.startprob[:] = state.phi[:] = self.start.startprob
-        state.alive[:] = 1.0
-        state.transmat[:], state.theta[:] = model.transmat, model.emission.theta()
-        if self.prior is not None:
-            state.prior[:] = self.prior.statistic(self.start, state.theta)
+        self._begin_at(model)
         self._run(data.X, np.flatnonzero(data.is_start), self._not_filtered, is_recall=True)
         self.latest = latest
         for kept in (TIME, N_SEEN, LOG_LIKELIHOOD, LIKELIHOOD_FACTOR):

@@ -197,7 +197,7 @@ class Refinement:
         block = self._record(self.n_done, self.n_rows)
         score, position = self._score(self.values, block, self.position)
         ahead, lost = rival - self.rival, self.lost
-        is_judged = np.isfinite(ahead) and score.is_finite
+        is_judged = bool(np.isfinite(ahead)) and score.is_finite
         if is_judged:
             lost = max(0.0, lost + ahead - score.log_likelihood)
         if not score.is_finite or lost > GIVEN_UP:
@@ -209,7 +209,7 @@ class Refinement:
         # All at once, and at the end: work that is broken off is done again
         self.information, self.scatter, self.values, self.position = information, scatter, values, position
         self.rival, self.lost, self.n_done = rival, lost, self.n_rows
-        self.is_proven |= is_judged and lost < PROVEN
+        self.is_proven |= is_judged and bool(lost < PROVEN)
         if self.is_trusted:
             self._let_go()
 
