@@ -15,6 +15,7 @@ from benchmarks.references import InC, InNumPy, Ours, compiler
 from benchmarks.turns import best_times, one_core
 from examples.rayleigh import Rayleigh
 from hmmstream import HMM, Exponential, Gaussian, Learner, Masked, OnlineHMM, StatisticAverage
+from hmmstream.averaging import Averaging
 
 REFERENCES = {"C": InC, "NumPy": InNumPy}
 
@@ -80,9 +81,9 @@ def user_family_against_built_in(n: int, repeats: int = 25) -> float:
     return user_s / built_in_s
 
 
-def learn_one_microseconds(n: int, repeats: int = 25) -> float:
+def learn_one_microseconds(n: int, repeats: int = 25, averaging: Averaging | str = "auto") -> float:
     """Time of one call of ``learn_one``."""
-    hmm, values = OnlineHMM(init=start_for(2)), stream_for(2, n)[:, 0].tolist()
+    hmm, values = OnlineHMM(init=start_for(2), averaging=averaging), stream_for(2, n)[:, 0].tolist()
 
     def one_by_one() -> None:
         for value in values:

@@ -16,7 +16,7 @@ from benchmarks import batch, speed, starts, throughput, watch
 from benchmarks.__main__ import main
 from benchmarks.page import BEGIN, END, with_summary
 from benchmarks.turns import best_times, exponent, iteration_times
-from hmmstream import HMM, Gaussian
+from hmmstream import HMM, Gaussian, StatisticAverage
 
 README = Path(__file__).parent.parent / "README.md"
 
@@ -47,7 +47,8 @@ def test_a_user_family_runs_at_the_speed_of_a_built_in_one():
 
 
 def test_learn_one_takes_at_most_three_microseconds():
-    assert speed.learn_one_microseconds(n=1_000, repeats=200) < 3.0
+    """Of online EM alone; the second stage takes some more."""
+    assert speed.learn_one_microseconds(n=1_000, repeats=200, averaging=StatisticAverage()) < 3.0
 
 
 @pytest.mark.parametrize("m", [2, 4, 8, 32])
