@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from inspect import signature
 from typing import Any
@@ -48,6 +48,7 @@ from hmmstream.transitions import STRUCTURES, Masked, Tied, Transition
 VERSION = 1  # of the format; a file of a later one is refused
 OURS = "hmmstream"  # our entry in the header
 DTYPES = ("float64", "int64", "bool")
+Contained = tuple[str, dict[str, Any]]  # our entry in the header, and the arrays
 
 # What a file can be made of, by the part it plays: new classes are registered here. Those of a user are passed to load.
 PARTS: dict[str, tuple[type, tuple[type, ...]]] = {
@@ -107,12 +108,17 @@ def load(path: str | os.PathLike[str], classes: Iterable[type] = ()) -> Any:
 def load_with_notes(path: str | os.PathLike[str], classes: Iterable[type] = ()) -> tuple[Any, dict[str, Any]]:
     """What was saved in a file, and the notes beside it."""
     document = read(path)
+    return build(document, os.fspath(path), classes), document.get("notes", {})
+
+
+def build(document: dict[str, Any], name: str, classes: Iterable[type]) -> Any:
+    """The object of a document that was read from ``name``."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of settings that were warned of when they were made
-            return Builder(classes).whole(document), document.get("notes", {})
+            return Builder(classes).whole(document)
     except Exception as error:  # whatever a hostile file brings about; nothing was changed by it
-        raise ModelFileError(f"{os.fspath(path)} does not hold a model that can be used: {error}") from error
+        raise ModelFileError(f"{name} does not hold a model that can be used: {error}") from error
 
 
 # --- bytes ----------------------------------------------------------------------------------------------------------
@@ -135,24 +141,48 @@ def pack(document: Mapping[str, Any]) -> bytes:
 
 def read(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The document in a file, its arrays in their places, if it is whole."""
-    from safetensors import SafetensorError, safe_open
+    from safetensors import safe_open
 
     name = os.fspath(path)
     if not os.path.isfile(name):
         raise FileNotFoundError(f"there is no file {name}")
-    try:
+
+    def contents() -> Contained:
         with safe_open(name, framework="numpy") as file:
-            header = json.loads((file.metadata() or {})[OURS])
-            document = json.loads(header["document"])
-            version = document["version"]
-            if isinstance(version, int) and version > VERSION:
-                raise ModelFileError(
-                    f"{name} was written by a later hmmstream, in format {version}; this one reads format {VERSION}: "
-                    "upgrade hmmstream"
-                )
-            if version != VERSION:
-                raise ModelFileError(f"{name} is in a format that was never in use: {version!r}")
-            arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+            header = (file.metadata() or {})[OURS]
+            return header, {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+
+    return unpack(contents, name)
+
+
+def decode(data: bytes, classes: Iterable[type] = ()) -> Any:
+    """Make again what was encoded."""
+    from safetensors.numpy import load as arrays_of
+
+    def contents() -> Contained:
+        size = int.from_bytes(data[:8], "little")
+        header = json.loads(data[8 : 8 + size])["__metadata__"][OURS]
+        return header, arrays_of(data)
+
+    return build(unpack(contents, "what was kept"), "what was kept", classes)
+
+
+def unpack(contents: Callable[[], Contained], name: str) -> dict[str, Any]:
+    """The document of what ``name`` contains, its arrays in their places, if it is whole."""
+    from safetensors import SafetensorError
+
+    try:
+        text, arrays = contents()
+        header = json.loads(text)
+        document = json.loads(header["document"])
+        version = document["version"]
+        if isinstance(version, int) and version > VERSION:
+            raise ModelFileError(
+                f"{name} was written by a later hmmstream, in format {version}; this one reads format {VERSION}: "
+                "upgrade hmmstream"
+            )
+        if version != VERSION:
+            raise ModelFileError(f"{name} is in a format that was never in use: {version!r}")
         if digest(header["document"], arrays) != header["sha256"]:
             raise ModelFileError(f"{name} is damaged: its checksum is not that of what it holds")
         return dict(put_back(document, arrays))

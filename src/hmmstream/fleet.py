@@ -131,12 +131,17 @@ class Fleet:
         ids : (n,)
             Which stream each row is of, in order of arrival: integers or strings. New ones are new streams.
         """
-        self._learn(X, ids, follows=False)
+        self._learn(X, ids)
         return self
 
-    def follow(self, X: Any, ids: ArrayLike | None = None) -> FloatArray:
-        """Learn, and return each row's state probabilities as they stood at that row: (T, N, m) or (n, m)."""
-        return self._learn(X, ids, follows=True)
+    def follow(self, X: Any, ids: ArrayLike | None = None, *, return_surprise: bool = False) -> Any:
+        """Learn, and return each row's state probabilities as they stood at that row: (T, N, m) or (n, m).
+
+        With ``return_surprise`` also minus the log predictive density of each row, as it was before the row was learned
+        from: (T, N) or (n,).
+        """
+        found = self._learn(X, ids, follows=True, is_scored=return_surprise)
+        return (found[..., :-1], -found[..., -1]) if return_surprise else found
 
     def end_sequence(self, ids: ArrayLike | None = None) -> Self:
         """Say that the next row of these streams, or of all, starts a new, independent sequence."""
@@ -154,7 +159,7 @@ class Fleet:
         self._known().template.unfreeze()
         return self
 
-    def _learn(self, X: Any, ids: ArrayLike | None, *, follows: bool) -> FloatArray:
+    def _learn(self, X: Any, ids: ArrayLike | None, *, follows: bool = False, is_scored: bool = False) -> FloatArray:
         if self.device == "cuda" and ids is None and hasattr(X, "__cuda_array_interface__"):
             return self._learn_on_device(X, follows)
         data, shape, all_ids = self._rows(X, ids)
@@ -164,7 +169,7 @@ class Fleet:
         emission = streams.template.start.emission
         data = data._replace(X=observations(data.X, emission.n_columns))
         self._check(data, shape, emission)
-        filtered = np.empty((len(data.X) if follows else 0, emission.n_components))
+        filtered = np.empty((len(data.X) if follows else 0, emission.n_components + is_scored))
         n_before = len(self)
         try:
             streams.add(len(all_ids) - n_before)
@@ -173,7 +178,7 @@ class Fleet:
             streams.keep(np.arange(n_before))
             raise
         self._streams, self.ids = streams, all_ids
-        return filtered.reshape(*shape, emission.n_components) if follows else filtered
+        return filtered.reshape(*shape, filtered.shape[1]) if follows else filtered
 
     def _check(self, data: Rows, shape: tuple[int, ...], emission: Emission) -> None:
         """Refuse rows in which something cannot occur, and say where."""
@@ -282,8 +287,12 @@ class Fleet:
         at = np.minimum(np.searchsorted(index.names, ids), n - 1)
         return np.where(index.names[at] == ids, index.order[at], -1)
 
+    def find_start(self, X: Any, ids: ArrayLike | None = None) -> HMM:
+        """Values to start from, found in these rows for all streams together. Nothing is learned."""
+        data, shape, _ = self._rows(X, ids)
+        return self._find_start(data, shape)
+
     def _find_start(self, data: Rows, shape: tuple[int, ...]) -> HMM:
-        """Values to start from, for all streams together."""
         made = self.prototype
         family = specification(made.emission, data.X)
         sized = family if family.has_values else family.sized(made.n_components, data.X.shape[1])
@@ -385,7 +394,31 @@ class Fleet:
         streams.replace(int(place), its.vector)
         return self
 
+    def resume(self, ids: ArrayLike, vectors: FloatArray) -> Self:
+        """Go on with these streams, and no others, from where their ``vectors`` say that they stood."""
+        names = self._names(ids)
+        if len(np.unique(names)) < len(names):
+            raise ValueError("a stream is named twice")
+        self._separate().take_over(vectors, len(names))
+        self.ids = names
+        return self
+
     # --- what has been learned --------------------------------------------------------------------------------------
+
+    @property
+    def vectors(self) -> FloatArray:
+        """(N, s): all that each stream knows, a row each, to be kept elsewhere and given to :meth:`resume`."""
+        return self._separate().vectors
+
+    def new_vector(self) -> FloatArray:
+        """(s,): that of a stream that has seen nothing."""
+        return self._separate().new_vector()
+
+    def _separate(self) -> SeparateStreams:
+        streams = self._known()
+        if not isinstance(streams, SeparateStreams):
+            raise ValueError("vectors are of streams that have their own models, on the CPU")
+        return streams
 
     @property
     def filtered_proba_(self) -> FloatArray:

@@ -7,6 +7,7 @@ several threads can share the work.
 
 from __future__ import annotations
 
+from math import log
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -82,7 +83,7 @@ def learn_each(
     for at in range(start, stop):
         longest = max(longest, min(offsets[at + 1] - offsets[at], PIECE))
     gathered = np.empty((longest, emission.n_features))
-    proba = np.empty((longest if len(filtered) > 0 else 0, shape.n_states))
+    proba = np.empty((longest if len(filtered) > 0 else 0, filtered.shape[1]))
     sizes, first_size, n_sizes = np.empty(longest), 0, 0  # the steps that were made last: the next stream's, often
     for at in range(start, stop):
         vector = vectors[streams[at]]
@@ -215,6 +216,7 @@ def advance_crews(
     m, R = shape.n_states, shape.n_rows
     common = compiled_parts(shape, together)
     y = workspace(emission.n_features)
+    is_scored = len(filtered) > 0 and filtered.shape[1] > m
     for crew in range(start, stop):
         change = changes[crew]
         for c in range(R + m):
@@ -228,6 +230,7 @@ def advance_crews(
                 change[c] -= own.S[c]
             read(emission, X, row, y)
             missing = emission.is_missing(y)
+            before = own.log_likelihood[0] + log(own.pending[0]) if is_scored else 0.0
             advance(emission, shape, own, groups, y, UNKNOWN, 1.0, 0.0 if missing else weight)
             own.clock[N_SEEN] += 1.0
             own.clock[TIME] += 0.0 if missing else 1.0
@@ -237,6 +240,8 @@ def advance_crews(
                 change[R + k] += 0.0 if missing else own.phi[k]
                 if len(filtered) > 0:
                     filtered[row, k] = own.phi[k]
+            if is_scored:
+                filtered[row, m] = own.log_likelihood[0] + log(own.pending[0]) - before
 
 
 @compiled

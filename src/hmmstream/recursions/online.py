@@ -7,6 +7,7 @@ numbers a state. It takes less arithmetic than rho: no division by what was pred
 
 from __future__ import annotations
 
+from math import log
 from typing import Any, NamedTuple
 
 from hmmstream.arrays import UNKNOWN, FloatArray, IntArray
@@ -106,7 +107,8 @@ def learn(
     Step sizes come from the numbers of a built-in ``schedule``, unless there are ``steps``, one for each observation.
     ``starts`` are the rows at which a new sequence begins, ``known`` the states of rows where they are known, and
     ``weights`` say how much each row counts in the statistic: either may be None, and costs nothing then. The filter
-    after each row is written to ``filtered``, unless that is empty.
+    after each row is written to ``filtered``, unless that is empty, and if that has one column more than there are
+    states, what the row adds to the log-likelihood to the last one.
     """
     m = shape.n_states
     refused = ACCEPTED if accepted else first_refused(emission, X)
@@ -123,6 +125,7 @@ def learn(
     first = int(state.clock[TIME])
     rules = Rules(n_min, update_every, averaging, average_from)
     next_start = 0
+    before = state.log_likelihood[0] + log(state.pending[0])
     for row in range(len(X)):
         if window is not None and has_no_room(state, ring):
             return NO_ROOM - row
@@ -144,6 +147,10 @@ def learn(
         if len(filtered) > 0:
             for k in range(m):
                 filtered[row, k] = state.phi[k]
+            if filtered.shape[1] > m:
+                now = state.log_likelihood[0] + log(state.pending[0])
+                filtered[row, m] = now - before
+                before = now
     return ACCEPTED
 
 

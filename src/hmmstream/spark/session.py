@@ -1,0 +1,62 @@
+"""A Spark session that has what keyed models need."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+SETTINGS = {
+    PROVIDER: ROCKSDB,  # the only store that keeps maps as state
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",  # a batch writes what it changed
+    "spark.sql.streaming.minBatchesToRetain": "10",  # the state can be rolled back this far; 100 take much room
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",  # or a job with expiry that should end never does
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",  # rows that are learned from at a time
+}
+NO_JAVA = (
+    "Spark needs Java 17 or later, and there is none: install it (Debian, Ubuntu: apt-get install "
+    "openjdk-17-jre-headless), or let JAVA_HOME say where it is"
+)
+
+
+def session(master: str | None = None, **settings: Any) -> SparkSession:
+    """The Spark session of this process, made with what keyed models need if there is none yet.
+
+    Parameters
+    ----------
+    master : str
+        Where to run: "local[*]", the default, is all cores of this machine; ``spark-submit`` has its own say.
+    **settings
+        Of Spark, with ``_`` for ``.``, such as ``spark_driver_memory="4g"``.
+    """
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        prepare(running)
+        return running
+    if not has_java():
+        raise RuntimeError(NO_JAVA)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName("hmmstream")
+    if master is not None or "SPARK_ENV_LOADED" not in os.environ:
+        builder = builder.master(master or "local[*]")
+    named = {name.replace("_", "."): value for name, value in settings.items()}
+    for name, value in {"spark.ui.showConsoleProgress": "false", **SETTINGS, **named}.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def has_java() -> bool:
+    home = os.environ.get("JAVA_HOME")
+    return shutil.which("java", path=os.path.join(home, "bin")) is not None if home else shutil.which("java") is not None
+
+
+def prepare(spark: SparkSession) -> None:
+    """See to it that a session can keep maps as state, unless someone has chosen a store."""
+    if spark.conf.get(PROVIDER) != ROCKSDB:
+        for name in (PROVIDER, "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"):
+            spark.conf.set(name, SETTINGS[name])

@@ -1,0 +1,133 @@
+"""Models of many keys as a table: read back from a checkpoint, or made by learn_table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from hmmstream import checkpoint
+from hmmstream.fleet import Fleet
+from hmmstream.model import HMM
+from hmmstream.online import OnlineHMM
+from hmmstream.spark.session import session
+
+MODELS, TEMPLATE = "models", "template"  # names of the state
+
+
+def with_start(model: OnlineHMM, n_features: int) -> OnlineHMM:
+    """The model, if it has values to start from for so many columns."""
+    if hasattr(model, "model_"):
+        model = OnlineHMM(**{**model.get_params(deep=False), "init": model.model_})
+    if not isinstance(model.init, HMM):
+        raise ValueError("each key needs values to start from: give the model an init, or let find_start find one")
+    if model.init.emission.n_columns != n_features:
+        raise ValueError(f"the model is of {model.init.emission.n_columns} columns, and {n_features} were named")
+    return model
+
+
+def fleet_of(model: OnlineHMM) -> Fleet:
+    """A fleet of such models, on one core: Spark has a task for each."""
+    settings = {"engine": "dense"} if model.engine == "auto" else {}
+    return Fleet(**{**model.get_params(deep=False), **settings}, n_jobs=1)
+
+
+def models(path: str, key: Any = None, *, classes: Iterable[type] = ()) -> Any:
+    """What was learned by :func:`learn_stream`: a table of the models of all keys, or that of one as an OnlineHMM.
+
+    Parameters
+    ----------
+    path : str
+        The checkpoint of the query, its ``checkpointLocation``. It may be running: the table is that of its last
+        complete batch.
+    key : str or int
+        The key whose model is wanted, as an :class:`~hmmstream.OnlineHMM` that goes on where the stream stands.
+    classes : classes
+        Those of your own that the models are made of, as for :func:`hmmstream.load`.
+
+    Returns
+    -------
+    DataFrame or OnlineHMM
+        A row a key: ``key``, ``last`` (the place in its order that was learned last; timestamps in microseconds, dates
+        in days since 1970), ``refused`` (rows that were not learned from), ``n_samples_seen``, ``log_likelihood``,
+        ``probabilities`` (of each state now), ``startprob``, ``transmat``, the values of the emission such as ``means``,
+        and ``vector``: all that is known, from which learning can go on.
+    """
+    spark = session()
+
+    def state(name: str) -> DataFrame:
+        return spark.read.format("statestore").option("path", path).option("stateVarName", name).load()
+
+    templates = state(TEMPLATE).select("value.*").limit(1).collect()
+    if not templates:
+        raise ValueError(f"{path} holds no models yet")
+    fleet = checkpoint.decode(bytes(templates[0]["fleet"]), classes)
+    held = state(MODELS).select("user_map_key.key", "user_map_value.*")
+    if key is None:
+        return table(held, fleet)
+    found = held.where(F.col("key") == F.lit(key)).collect()
+    if not found:
+        raise KeyError(f"there is no model of {key!r} in {path}")
+    return as_online_hmm(fleet, bytes(found[0]["vector"]))
+
+
+def as_online_hmm(fleet: Fleet, vector: bytes) -> OnlineHMM:
+    """A key's model as one that stands alone."""
+    return fleet.resume([0], np.frombuffer(vector)[np.newaxis].copy()).extract(0)
+
+
+def table(held: DataFrame, fleet: Fleet) -> DataFrame:
+    """What is held of keys, with what it means."""
+    types = dict(held.dtypes)
+    names = {name: type_of(value) for name, value in described(one_stream(fleet)).items()}
+    schema = ", ".join(
+        [f"key {types['key']}", f"last {types['last']}", "refused bigint"]
+        + [f"`{name}` {type_}" for name, type_ in names.items()]
+        + ["vector binary"]
+    )
+    return held.select("key", "last", "refused", "vector").mapInPandas(Describer(fleet), schema)
+
+
+def one_stream(fleet: Fleet) -> Fleet:
+    return fleet.resume([0], fleet.new_vector()[np.newaxis].copy())
+
+
+def type_of(value: Any) -> str:
+    """The type of a column of these values; the first of their dimensions is that of the keys."""
+    kind = "bigint" if value.dtype.kind == "i" else "double"
+    for _ in range(value.ndim - 1):
+        kind = f"array<{kind}>"
+    return kind
+
+
+def described(fleet: Fleet) -> dict[str, Any]:
+    """What a fleet knows of its streams, by the names of the table's columns."""
+    values = {name: getattr(fleet, f"{name}_") for name in fleet.prototype.init.emission.value_names}
+    return {
+        "n_samples_seen": fleet.n_samples_seen_,
+        "log_likelihood": fleet.log_likelihood_,
+        "probabilities": fleet.filtered_proba_,
+        "startprob": fleet.startprob_,
+        "transmat": fleet.transmat_,
+        **values,
+    }
+
+
+class Describer:
+    """Adds what vectors mean, block by block."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.fleet = fleet
+
+    def __call__(self, blocks: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+        for block in blocks:
+            if len(block):
+                vectors = np.frombuffer(b"".join(block["vector"])).reshape(len(block), -1)
+                self.fleet.resume(np.arange(len(block)), vectors.copy())
+                values = {name: list(value.tolist()) for name, value in described(self.fleet).items()}
+                own = {name: block[name] for name in ("key", "last", "refused")}
+                yield pd.DataFrame({**own, **values, "vector": block["vector"]})

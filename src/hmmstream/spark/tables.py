@@ -1,0 +1,105 @@
+"""Tables at rest: partition by partition, key by key, in the order of each, in constant memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pandas as pd
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from hmmstream.model import HMM
+from hmmstream.online import OnlineHMM
+from hmmstream.spark.columns import Columns
+from hmmstream.spark.keyed import Held, learn
+from hmmstream.spark.stored import fleet_of, table, with_start
+
+ROWS_FOR_A_START, KEYS_FOR_A_START = 50_000, 50
+
+
+def learn_table(
+    df: DataFrame,
+    *,
+    key: str,
+    value: str | Sequence[str],
+    order: str,
+    model: OnlineHMM,
+    start: DataFrame | None = None,
+    output: str = "rows",
+) -> DataFrame:
+    """Learn a model for each key of a table at rest: what :func:`learn_stream` would make of its rows.
+
+    Parameters
+    ----------
+    df, key, value, order, model, start
+        As of :func:`learn_stream`. If the model has no ``init``, a start is found in the table, for all keys together.
+    output : "rows" or "models"
+        What is returned: what each row shows, as by :func:`learn_stream`, or the models, as by :func:`models`.
+    """
+    if output not in ("rows", "models"):
+        raise ValueError(f"output must be 'rows' or 'models', got {output!r}")
+    if df.isStreaming:
+        raise ValueError("this is a stream: use learn_stream")
+    columns = Columns.of(df, key, value, order)
+    if model.init == "auto" and not hasattr(model, "model_"):
+        model = find_start(df, key=key, value=value, order=order, model=model)
+    model = with_start(model, len(columns.values))
+    given = ("vector", "last", "refused")
+    rows = columns.passed_on(df).select("*", *(F.lit(None).alias(name) for name in given))
+    if start is not None:
+        rows = rows.unionByName(columns.given(start), allowMissingColumns=True)
+    is_row = F.col("vector").isNull()  # models come before the rows of their keys
+    rows = rows.repartition("key").sortWithinPartitions("key", is_row, "place")
+    if output == "rows":
+        found = rows.mapInPandas(TableLearner(model, columns, output), columns.found_schema(model.init.n_components))
+        return columns.handed_back(found, model.init.n_components)
+    schema = f"key {columns.held_key_type}, {columns.held_schema}"
+    return table(rows.mapInPandas(TableLearner(model, columns, output), schema), fleet_of(model))
+
+
+class TableLearner:
+    """Learns from the rows of a partition as they pass, one key after the other: only one is there at a block's end."""
+
+    def __init__(self, model: OnlineHMM, columns: Columns, output: str) -> None:
+        self.model, self.columns, self.output = model, columns, output
+
+    def __call__(self, blocks: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+        fleet, held = fleet_of(self.model), dict[Any, Held]()
+        for block in blocks:
+            is_model = block["vector"].notna()
+            for given in block[is_model].itertuples(index=False):
+                held[given.key] = Held.of(given)
+            rows = block[~is_model]
+            if len(rows):
+                found = learn(fleet, self.columns.rows(rows), held.get, held.__setitem__)
+                if self.output == "rows":
+                    yield self.columns.found(rows, found)
+            last = {key: held.pop(key) for key in block["key"].tail(1) if key in held}
+            if self.output == "models":
+                yield self._models(held)
+            held = last
+        if self.output == "models":
+            yield self._models(held)
+
+    def _models(self, held: dict[Any, Held]) -> pd.DataFrame:
+        return pd.DataFrame([(key, *kept) for key, kept in held.items()], columns=["key", "vector", "last", "refused"])
+
+
+def find_start(
+    df: DataFrame, *, key: str, value: str | Sequence[str], order: str, model: OnlineHMM
+) -> OnlineHMM:
+    """The model with values to start from, found in the first rows of some keys of a table at rest together."""
+    if df.isStreaming:
+        raise ValueError("a start is found in a table at rest: read some of the same data with spark.read")
+    columns = Columns.of(df, key, value, order)
+    rows = columns.passed_on(df).where("lacks = 0")
+    keys = rows.select("key").distinct().limit(KEYS_FOR_A_START)
+    n_before = F.row_number().over(Window.partitionBy("key").orderBy("place"))
+    rows = rows.join(F.broadcast(keys), "key").withColumn("n", n_before)
+    sample = rows.where(F.col("n") <= ROWS_FOR_A_START // KEYS_FOR_A_START).toPandas()
+    sample = sample.sort_values(["key", "n"])
+    codes, _ = pd.factorize(sample["key"])
+    settings = model.get_params(deep=False)
+    init: HMM = fleet_of(model).find_start(sample[columns.x].to_numpy(), codes)
+    return OnlineHMM(**{**settings, "init": init})
