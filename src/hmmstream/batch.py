@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -166,16 +166,20 @@ class BatchHMM(HMMEstimator):
             raise ValueError(
                 "y cannot be: the model that EM starts from has no such transition, or no such observation"
             )
-        self.model_ = best.model
-        self.history_ = np.array(best.history)
-        self.log_likelihood_ = best.history[-1]
-        self.converged_ = best.converged
-        self.n_iter_ = len(best.history) - 1
-        self.filtered_proba_ = best.filtered_proba
+        self._take_over(best)
         self._note_columns(X)
         if explicit is None and not emission.has_values and data.states is None:
             self._put_in_order()
         return self
+
+    def _take_over(self, fit: Fit) -> None:
+        """What EM came to is what was fitted."""
+        self.model_ = fit.model
+        self.history_ = np.array(fit.history)
+        self.log_likelihood_ = fit.history[-1]
+        self.converged_ = fit.converged
+        self.n_iter_ = len(fit.history) - 1
+        self.filtered_proba_ = fit.filtered_proba
 
     def relabel(self, order: ArrayLike) -> Self:
         """Put the states in another order: state i is now what state ``order[i]`` was."""
@@ -209,16 +213,16 @@ class BatchHMM(HMMEstimator):
         return find_start(emission, self.n_components, transition, data, rng, self.prior)
 
     def _climb(self, start: HMM, data: Record) -> Fit:
-        em = EM(
-            start,
-            data,
-            method=self.method,
-            start_kind=self.start,
-            with_first=self.with_first,
-            prior=self.prior,
-            n_jobs=self.n_jobs,
-        )
+        em = EM(start, data, **self._em_settings(), n_jobs=self.n_jobs)
         return em.run(self.n_iter, self.tol, self.verbose)
+
+    def _em_settings(self) -> dict[str, Any]:
+        return {
+            "method": self.method,
+            "start_kind": self.start,
+            "with_first": self.with_first,
+            "prior": self.prior,
+        }
 
     def _check_learned(self) -> None:
         if "model_" not in self.__dict__:

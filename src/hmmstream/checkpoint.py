@@ -157,6 +157,11 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 def decode(data: bytes, classes: Iterable[type] = ()) -> Any:
     """Make again what was encoded."""
+    return decode_with_notes(data, classes)[0]
+
+
+def decode_with_notes(data: bytes, classes: Iterable[type] = ()) -> tuple[Any, dict[str, Any]]:
+    """What was encoded, and the notes beside it."""
     from safetensors.numpy import load as arrays_of
 
     def contents() -> Contained:
@@ -164,7 +169,8 @@ def decode(data: bytes, classes: Iterable[type] = ()) -> Any:
         header = json.loads(data[8 : 8 + size])["__metadata__"][OURS]
         return header, arrays_of(data)
 
-    return build(unpack(contents, "what was kept"), "what was kept", classes)
+    document = unpack(contents, "what was kept")
+    return build(document, "what was kept", classes), document.get("notes", {})
 
 
 def unpack(contents: Callable[[], Contained], name: str) -> dict[str, Any]:

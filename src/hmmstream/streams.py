@@ -27,10 +27,12 @@ from hmmstream.recursions.state import (
     TIME,
     parts,
 )
-from hmmstream.schedule import evaluate, is_built_in
+from hmmstream.schedule import Step, evaluate, is_built_in
 
 MANY_ROWS = 2**14  # that are worth a second thread
 NO_ORDER: IntArray = np.empty(0, dtype=np.int64)
+MOMENTS = 257  # of a period at which the weights of its observations are computed
+LARGEST_STEP = 1.0 - 1e-9  # in them: the first of all observations has 1
 SHARES = 8  # pieces of work for each thread, so that none waits long for another
 FAINT = 1e-6  # a scale below this is worked into the statistics: weighted by one over it, the largest are still finite
 
@@ -242,6 +244,39 @@ class SeparateStreams(HostStreams):
         self.take_over(document["vectors"], n)
 
 
+class Pace(NamedTuple):
+    """How much observations weigh where several fleets learn one model: each sees some of those of a period."""
+
+    n_before: int  # observations of all fleets before it
+    kept: float  # weight of all that was learned before it
+    weights: FloatArray  # of observations, from its beginning to its end
+
+    @classmethod
+    def of(cls, step: Step, n_before: int, n_rows: int) -> Pace:
+        """The weights that the last of so many rows would leave if they came one by one, by this step size."""
+        times = n_before + np.linspace(0.0, n_rows, MOMENTS)
+        if is_built_in(step):
+            gamma = np.asarray(step.at(times))
+        else:
+            gamma = np.array([evaluate(step, n, n + 1)[0] for n in times.astype(np.int64).tolist()])
+        fading = -np.log1p(-np.minimum(gamma, LARGEST_STEP))  # a row
+        spans = 0.5 * (fading[1:] + fading[:-1]) * np.diff(times)
+        since = np.append(np.cumsum(spans[::-1])[::-1], 0.0)  # of what fades from each moment to the end
+        kept = 0.0 if n_before == 0 else float(np.exp(-since[0]))
+        return cls(n_before, kept, np.minimum(gamma, LARGEST_STEP) * np.exp(-since))
+
+    def plan(self, counts: IntArray, n_min: int) -> fleet.Round:
+        """What will happen in rounds of so many observations, with new parameters by what this fleet knows."""
+        done = np.cumsum(counts)
+        progress = (done - 0.5 * counts) / max(int(counts.sum()), 1)
+        weight = np.interp(progress, np.linspace(0.0, 1.0, len(self.weights)), self.weights)
+        scale = 1.0 / np.maximum(self.kept + np.cumsum(weight * counts), np.finfo(np.float64).tiny)
+        before = self.n_before + done - counts
+        never = np.zeros(len(counts), dtype=np.bool_)
+        is_due = (before > n_min) & (counts > 0)
+        return fleet.Round(np.ones(len(counts)), weight, scale, before.astype(np.float64), is_due, never)
+
+
 class SharedStreams(HostStreams):
     """Streams that learn one model. The template is the learner that has it; each stream has a filter and a statistic.
 
@@ -256,6 +291,8 @@ class SharedStreams(HostStreams):
         self.scale = 1.0  # of the total
         self.n_observations = 0
         self.n_rounds = 0
+        self.pace: Pace | None = None  # where other fleets learn the same model
+        self.added = 0.0  # weight of the observations of the period
 
     @property
     def together(self) -> FloatArray:
@@ -277,7 +314,7 @@ class SharedStreams(HostStreams):
         emission = template.start.emission
         counts = np.zeros(int(np.diff(data.offsets).max(initial=0)), dtype=np.int64)
         fleet.count_rounds(emission, *data[:4], counts)
-        rounds = self._plan(counts)
+        rounds = self._plan(counts) if self.pace is None else self._plan_in_pace(counts)
         n_crews = -(-len(data.streams) // fleet.CREW)
         changes = np.empty((n_crews, shape.n_rows + shape.n_states))
         is_averaging = self.rules()[2] == online.AVERAGE_STATISTIC
@@ -344,6 +381,36 @@ class SharedStreams(HostStreams):
         for power in itertools.takewhile(lambda power: power < every, (2**k for k in itertools.count())):
             passes_power |= (first <= power) & (power < stop)
         return passes_multiple | passes_power
+
+    # --- where other fleets learn the same model ---
+
+    def take_part(self, model: HMM, S: FloatArray, pace: Pace, faded: float) -> None:
+        """Begin a period with this model, which has led to S, measured from its centres.
+
+        What these streams have learned earlier has ``faded`` to this share of its weight.
+        """
+        emission, state = self.template.start.emission, self.template.state
+        theta = model.emission.theta()
+        theta[:, emission.limits] = state.theta[:, emission.limits]
+        if emission.is_centred:
+            shifts = emission.centres(theta) - emission.centres(state.theta)
+            fleet.translate_all(emission, self.template._shape, self.together, self.vectors, self.total, shifts)
+        fleet.rescale(self.template._shape, self.vectors, faded, 0, len(self.vectors))
+        state.transmat[:], state.theta[:] = model.transmat, theta
+        self.total[:], self.pace = pace.kept * S, pace
+        self.n_observations, self.n_rounds, self.added = 0, 0, 0.0
+
+    def gained(self, S: FloatArray) -> tuple[float, FloatArray]:
+        """The weight of the period's observations, and what they have added to the sum of all statistics."""
+        assert self.pace is not None
+        return self.added, self.total - self.pace.kept * S
+
+    def _plan_in_pace(self, counts: IntArray) -> fleet.Round:
+        assert self.pace is not None
+        plan = self.pace.plan(counts, self.rules()[0])
+        self.n_observations += int(counts.sum())
+        self.added += float((plan.weight * counts).sum())
+        return plan
 
     def filtered_proba(self) -> FloatArray:
         return self.columns(self._own().phi)

@@ -13,7 +13,7 @@ from importlib import import_module
 from hmmstream.cli.options import USER_ERROR, parser
 
 OK, FAILED, INTERRUPTED, BROKEN_PIPE = 0, 1, 130, 141
-LEARNING = ("learn", "watch", "fit", "compare")
+MODULES = {"learn": "learning", "watch": "learning", "fit": "learning", "compare": "learning", "spark-learn": "spark"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -23,8 +23,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115  # until the end
     options = parser().parse_args(arguments)
     try:
-        module = import_module(f"hmmstream.cli.{'learning' if options.command in LEARNING else 'using'}")
-        return int(getattr(module, options.command)(options) or OK)
+        module = import_module(f"hmmstream.cli.{MODULES.get(options.command, 'using')}")
+        return int(getattr(module, options.command.replace("-", "_"))(options) or OK)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing more can be written at exit
         return BROKEN_PIPE

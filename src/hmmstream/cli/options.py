@@ -56,6 +56,14 @@ def duration_or_count(text: str) -> tuple[str, float]:
     return "seconds", float(match[1]) * {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}[match[2]]
 
 
+def seconds(text: str) -> float:
+    """ "10s" as 10.0."""
+    kind, amount = duration_or_count(text)
+    if kind != "seconds":
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time (10s, 500ms, 5m, 24h)")
+    return amount
+
+
 def positive(text: str) -> int:
     """A whole number above 0."""
     try:
@@ -222,6 +230,26 @@ def parser() -> argparse.ArgumentParser:
     compare.add_argument("--restarts", type=positive, default=1, metavar="N", help="starts of each fit (default: 1)")
     compare.add_argument("--seed", type=not_negative, default=0, metavar="N", help="of the search for starts")
     compare.add_argument("--json", metavar="FILE", help='write the ranking as JSON ("-": standard output, no table)')
+
+    spark = command(
+        "spark-learn",
+        "Learn a model for each key of the files in a folder, on Spark: exactly once, also if the job is killed and "
+        "started again.",
+        model,
+    )
+    spark.add_argument("input", metavar="INPUT", help="a folder of Parquet, CSV (with names) or JSON files")
+    spark.add_argument("output", metavar="OUTPUT", help="a folder: what each row shows, as Parquet")
+    spark.add_argument("--key", required=True, metavar="COLUMN", help="which stream a row is of")
+    spark.add_argument("--value", required=True, action="append", metavar="COLUMN", help="observed (may be repeated)")
+    spark.add_argument("--order", required=True, metavar="COLUMN", help="puts the rows of a key in order")
+    spark.add_argument("--checkpoint", required=True, metavar="FOLDER", help="the models; goes on from them if there")
+    spark.add_argument("--format", choices=("parquet", "csv", "json"), help="by default known from the files' names")
+    spark.add_argument("--schema", metavar="DDL", help="such as 'id string, t bigint, v double' (default: guessed)")
+    spark.add_argument("--every", type=seconds, metavar="TIME", help="wait for more files, a batch each time (10s, 5m)")
+    spark.add_argument("--files-per-batch", type=positive, default=100, metavar="N", help="at most (default: 100)")
+    spark.add_argument("--forget-after", type=seconds, metavar="TIME", help="forget keys that were silent so long (24h)")
+    spark.add_argument("--buckets", type=positive, metavar="N", help="of keys (default: 4 for each partition)")
+    spark.add_argument("--master", metavar="URL", help="where to run (default: what spark-submit says, or all cores here)")
 
     for name, text, what in (
         ("filter", "State probabilities of each row, given the rows up to it.", "probabilities go"),

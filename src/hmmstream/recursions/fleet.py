@@ -283,21 +283,39 @@ def conclude(
 @inlined
 def recentre_all(emission: Any, shape: Any, state: State, vectors: FloatArray, total: FloatArray) -> None:
     """Measure each state's statistic from its current mean, in every stream."""
-    m, p, R = shape.n_states, shape.n_statistics, shape.n_rows
-    S = view(state.S, shape.n_groups, (m, p))
+    S = view(state.S, shape.n_groups, (shape.n_states, shape.n_statistics))
     shift = workspace(emission.centre_size)
-    for i in range(m):
+    for i in range(shape.n_states):
         if S[i, 0] > DEAD:
-            first = shape.n_groups + i * p
             emission.move_centre(state.theta[i], S[i], shift)
-            for at in range(len(vectors)):
-                for k in range(m + 1):  # tau, and behind it S
-                    emission.translate(view(vectors[at], CLOCK_SIZE + m + k * R + first, (p,)), shift)
-            emission.translate(view(total, first, (p,)), shift)
-            emission.translate(view(state.mean_S, first, (p,)), shift)
-            if shape.n_prior_rows > 0:
-                emission.translate(view(state.prior, first, (p,)), shift)
-            emission.translate(S[i], shift)
+            translate_state(emission, shape, state, vectors, total, i, shift)
+
+
+@inlined
+def translate_state(
+    emission: Any, shape: Any, state: State, vectors: FloatArray, total: FloatArray, i: int, shift: FloatArray
+) -> None:
+    """Move the centre that the statistic of state ``i`` is measured from, in every stream."""
+    m, p, R = shape.n_states, shape.n_statistics, shape.n_rows
+    first = shape.n_groups + i * p
+    for at in range(len(vectors)):
+        for k in range(m + 1):  # tau, and behind it S
+            emission.translate(view(vectors[at], CLOCK_SIZE + m + k * R + first, (p,)), shift)
+    emission.translate(view(total, first, (p,)), shift)
+    emission.translate(view(state.mean_S, first, (p,)), shift)
+    if shape.n_prior_rows > 0:
+        emission.translate(view(state.prior, first, (p,)), shift)
+    emission.translate(view(state.S, first, (p,)), shift)
+
+
+@compiled
+def translate_all(
+    emission: Any, shape: Any, together: FloatArray, vectors: FloatArray, total: FloatArray, shifts: FloatArray
+) -> None:
+    """Move the centres that statistics are measured from by ``shifts``, a row for each state."""
+    state = compiled_parts(shape, together)
+    for i in range(shape.n_states):
+        translate_state(emission, shape, state, vectors, total, i, shifts[i])
 
 
 @compiled

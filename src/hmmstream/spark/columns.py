@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -109,14 +108,19 @@ class Columns:
 
     def found_schema(self, n_states: int) -> str:
         """Of the columns that are passed on with what was found."""
-        return f"{self.schema}, {', '.join(f'p{k} double' for k in range(n_states))}, s int, surprise double, verdict int"
+        return f"{self.schema}, {', '.join(f'p{k} double' for k in range(n_states))}, state int, surprise double, verdict int"
 
     def found(self, block: pd.DataFrame, found: Found) -> pd.DataFrame:
         """A block of what was passed on, with what was found."""
         proba = pd.DataFrame(found.proba, columns=[f"p{k}" for k in range(found.proba.shape[1])], index=block.index)
         own = block[["key", "place", *self.x, "lacks"]]
-        new = {"s": found.state, "surprise": found.surprise, "verdict": found.verdict}
+        new = {"state": found.state, "surprise": found.surprise, "verdict": found.verdict}
         return pd.concat([own, proba, pd.DataFrame(new, index=block.index)], axis=1)
+
+    def nothing(self, n_states: int) -> pd.DataFrame:
+        """A row of what was found that stands for none."""
+        names = ["place", *self.x, "lacks", *(f"p{k}" for k in range(n_states)), "state", "surprise", "verdict"]
+        return pd.DataFrame({"key": ["" if self.key_type == "string" else 0], **{name: [0] for name in names}})
 
     def handed_back(self, found: DataFrame, n_states: int) -> DataFrame:
         """The user's columns as they were, and what was found."""
@@ -127,12 +131,12 @@ class Columns:
             F.when(F.col("lacks").bitwiseAND(NO_PLACE) == 0, self.order_again).alias(self.order),
             *(F.col(x).alias(name) for name, x in zip(self.values, self.x, strict=True)),
             F.when(is_learned, F.array(*(F.col(f"p{k}") for k in range(n_states)))).alias("probabilities"),
-            F.when(is_learned, F.col("s")).alias("state"),
+            F.when(is_learned, F.col("state")).alias("state"),
             F.col("surprise"),
             F.when(~is_learned, F.element_at(reasons, F.col("verdict"))).alias("refused"),
         )
 
-    @cached_property
+    @property
     def order_again(self) -> Column:
         """The order, in its own type."""
         place = F.col("place")

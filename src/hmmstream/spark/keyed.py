@@ -68,22 +68,33 @@ def learn(fleet: Fleet, data: Rows, read: Callable[[Any], Held | None], write: C
             if known.last is not None:
                 last[at] = known.last
 
-    in_turn, verdict = judge(fleet.prototype.init.emission, data, codes, last)
-    n, m = len(codes), fleet.prototype.init.n_components
-    found = Found(np.full((n, m), np.nan), np.full(n, -1), np.full(n, np.nan), verdict)
     fleet.resume(np.arange(len(names)), vectors)
-    if len(in_turn):
-        X = data.X[in_turn]
-        proba, surprise = fleet.follow(X, codes[in_turn], return_surprise=True)
-        found.proba[in_turn], found.state[in_turn] = proba, proba.argmax(axis=1)
-        found.surprise[in_turn] = np.where(np.isnan(X).all(axis=1), np.nan, surprise)
-        last[codes[in_turn]] = data.order[in_turn]  # of several rows of a key, that of the last one stays
-
-    n_refused = np.bincount(codes[(verdict != LEARNED) & (codes >= 0)], minlength=len(names)).tolist()
+    found = follow(fleet, data, codes, codes, last)
+    n_refused = count_refused(found, codes, len(names))
     for at, (name, before, place) in enumerate(zip(names, held, last.tolist(), strict=True)):
         earlier = 0 if before is None else before.n_refused
         write(name, Held(fleet.vectors[at].tobytes(), None if place == nothing else place, earlier + n_refused[at]))
     return found
+
+
+def follow(fleet: Fleet, data: Rows, codes: IntArray, ids: Any, last: Any) -> Found:
+    """Let streams of the fleet, each row's by its id, learn what is in turn, and note in ``last`` how far they are."""
+    in_turn, verdict = judge(fleet.prototype.init.emission, data, codes, last)
+    n, m = len(codes), fleet.prototype.init.n_components
+    found = Found(np.full((n, m), np.nan), np.full(n, -1), np.full(n, np.nan), verdict)
+    if len(in_turn):
+        X = data.X[in_turn]
+        proba, surprise = fleet.follow(X, ids[in_turn], return_surprise=True)
+        found.proba[in_turn], found.state[in_turn] = proba, proba.argmax(axis=1)
+        found.surprise[in_turn] = np.where(np.isnan(X).all(axis=1), np.nan, surprise)
+        last[codes[in_turn]] = data.order[in_turn]  # of several rows of a key, that of the last one stays
+    return found
+
+
+def count_refused(found: Found, codes: IntArray, n_keys: int) -> list[int]:
+    """How many rows of each key were not learned from."""
+    counts: list[int] = np.bincount(codes[(found.verdict != LEARNED) & (codes >= 0)], minlength=n_keys).tolist()
+    return counts
 
 
 def numbered(data: Rows) -> tuple[IntArray, list[Any]]:

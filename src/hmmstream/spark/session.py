@@ -9,6 +9,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from hmmstream.fleet import n_cores
+
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 SETTINGS = {
@@ -42,8 +44,12 @@ def session(master: str | None = None, **settings: Any) -> SparkSession:
         raise RuntimeError(NO_JAVA)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName("hmmstream")
-    if master is not None or "SPARK_ENV_LOADED" not in os.environ:
-        builder = builder.master(master or "local[*]")
+    if master is None and "SPARK_ENV_LOADED" not in os.environ:
+        master = "local[*]"
+    if master is not None:
+        builder = builder.master(master)
+        if master.startswith("local"):  # a partition costs a quarter of a second a batch: no more than there are cores
+            builder = builder.config("spark.sql.shuffle.partitions", n_cores())
     named = {name.replace("_", "."): value for name, value in settings.items()}
     for name, value in {"spark.ui.showConsoleProgress": "false", **SETTINGS, **named}.items():
         builder = builder.config(name, value)

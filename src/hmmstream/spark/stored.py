@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -57,22 +58,36 @@ def models(path: str, key: Any = None, *, classes: Iterable[type] = ()) -> Any:
         ``probabilities`` (of each state now), ``startprob``, ``transmat``, the values of the emission such as ``means``,
         and ``vector``: all that is known, from which learning can go on.
     """
-    spark = session()
-
-    def state(name: str) -> DataFrame:
-        return spark.read.format("statestore").option("path", path).option("stateVarName", name).load()
-
-    templates = state(TEMPLATE).select("value.*").limit(1).collect()
-    if not templates:
-        raise ValueError(f"{path} holds no models yet")
-    fleet = checkpoint.decode(bytes(templates[0]["fleet"]), classes)
-    held = state(MODELS).select("user_map_key.key", "user_map_value.*")
+    fleet = fleet_in(path, classes)
+    held = state(path, MODELS).select("user_map_key.key", "user_map_value.*")
     if key is None:
         return table(held, fleet)
     found = held.where(F.col("key") == F.lit(key)).collect()
     if not found:
         raise KeyError(f"there is no model of {key!r} in {path}")
     return as_online_hmm(fleet, bytes(found[0]["vector"]))
+
+
+def template(path: str, classes: Iterable[type] = ()) -> OnlineHMM | None:
+    """What the keys of a checkpoint start as, or None if it holds nothing yet."""
+    try:
+        return fleet_in(path, classes).prototype
+    except (ValueError, PySparkException):
+        return None
+
+
+def state(path: str, name: str) -> DataFrame:
+    """A part of the state in a checkpoint."""
+    return session().read.format("statestore").option("path", path).option("stateVarName", name).load()
+
+
+def fleet_in(path: str, classes: Iterable[type]) -> Fleet:
+    """A fleet of the kind that a checkpoint has, without streams."""
+    found = state(path, TEMPLATE).select("value.*").limit(1).collect()
+    if not found:
+        raise ValueError(f"{path} holds no models yet")
+    fleet: Fleet = checkpoint.decode(bytes(found[0]["fleet"]), classes)
+    return fleet
 
 
 def as_online_hmm(fleet: Fleet, vector: bytes) -> OnlineHMM:

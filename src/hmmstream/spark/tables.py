@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from hmmstream.model import HMM
+from hmmstream.arrays import FloatArray, IntArray
 from hmmstream.online import OnlineHMM
 from hmmstream.spark.columns import Columns
 from hmmstream.spark.keyed import Held, learn
@@ -86,20 +87,23 @@ class TableLearner:
         return pd.DataFrame([(key, *kept) for key, kept in held.items()], columns=["key", "vector", "last", "refused"])
 
 
-def find_start(
-    df: DataFrame, *, key: str, value: str | Sequence[str], order: str, model: OnlineHMM
-) -> OnlineHMM:
+def find_start(df: DataFrame, *, key: str, value: str | Sequence[str], order: str, model: OnlineHMM) -> OnlineHMM:
     """The model with values to start from, found in the first rows of some keys of a table at rest together."""
     if df.isStreaming:
         raise ValueError("a start is found in a table at rest: read some of the same data with spark.read")
-    columns = Columns.of(df, key, value, order)
+    X, lengths = sample_of(df, Columns.of(df, key, value, order))
+    ids = np.repeat(np.arange(len(lengths)), lengths)
+    return OnlineHMM(**{**model.get_params(deep=False), "init": fleet_of(model).find_start(X, ids)})
+
+
+def sample_of(df: DataFrame, columns: Columns) -> tuple[FloatArray, IntArray]:
+    """The first rows of some keys, one key after the other, and how many there are of each."""
     rows = columns.passed_on(df).where("lacks = 0")
-    keys = rows.select("key").distinct().limit(KEYS_FOR_A_START)
-    n_before = F.row_number().over(Window.partitionBy("key").orderBy("place"))
-    rows = rows.join(F.broadcast(keys), "key").withColumn("n", n_before)
-    sample = rows.where(F.col("n") <= ROWS_FOR_A_START // KEYS_FOR_A_START).toPandas()
-    sample = sample.sort_values(["key", "n"])
-    codes, _ = pd.factorize(sample["key"])
-    settings = model.get_params(deep=False)
-    init: HMM = fleet_of(model).find_start(sample[columns.x].to_numpy(), codes)
-    return OnlineHMM(**{**settings, "init": init})
+    keys = rows.select("key").distinct().orderBy("key").limit(KEYS_FOR_A_START)
+    number = F.row_number().over(Window.partitionBy("key").orderBy("place"))
+    rows = rows.join(F.broadcast(keys), "key").withColumn("number", number)
+    sample = rows.where(F.col("number") <= ROWS_FOR_A_START // KEYS_FOR_A_START).toPandas()
+    if sample.empty:
+        raise ValueError("the table has no rows in which a start could be found")
+    sample = sample.sort_values(["key", "number"])
+    return sample[columns.x].to_numpy(dtype=np.float64), sample.groupby("key").size().to_numpy()
