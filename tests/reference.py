@@ -686,3 +686,17 @@ def enumerate_score(hmm: HMM, X: np.ndarray) -> np.ndarray:
         total += p
         score += p * complete
     return score / total
+
+
+def sums_of_products(numbers: np.ndarray, weights: np.ndarray, n_together: int) -> tuple[np.ndarray, ...]:
+    """Of rows that count differently: their sum, that of their products, and that of products of sums of some rows."""
+    p = numbers.shape[1]
+    total, outer, scatter = np.zeros(p), np.zeros((p, p)), np.zeros((p, p))
+    for first in range(0, len(numbers), n_together):
+        together = np.zeros(p)
+        for row, weight in zip(numbers[first:][:n_together], weights[first:][:n_together], strict=True):
+            together += weight * row
+            outer += weight * np.outer(row, row)
+        total += together
+        scatter += np.outer(together, together)
+    return total, outer, scatter

@@ -19,6 +19,7 @@ from hmmstream import (
     Tied,
 )
 from hmmstream.parameters import Parameters
+from hmmstream.recursions import products
 
 TOLERANCE = 1e-10
 
@@ -59,6 +60,18 @@ def test_increments_equal_the_twin_on_a_long_record_and_sum_to_the_score(family,
     np.testing.assert_allclose(hmm.score_vector(X), increments.sum(axis=0), rtol=TOLERANCE, atol=1e-9)
     outer = increments.T @ increments
     np.testing.assert_allclose(hmm.fisher_information(X), outer, rtol=TOLERANCE, atol=TOLERANCE * abs(outer).max())
+
+
+@pytest.mark.parametrize("width", [1, 8, 21])
+@pytest.mark.parametrize("n", [1, 70])
+def test_sums_of_products_equal_the_twin(n, width):
+    rng = np.random.default_rng([n, width])
+    numbers, weights, wide = np.zeros((n, products.padded(width))), rng.uniform(size=n), products.padded(width)
+    numbers[:, :width] = rng.standard_normal((n, width))
+    sums = np.ones(wide), np.ones((wide, wide)), np.ones((wide, wide))  # what is there is added to
+    products.add_products(products.TILE, numbers, weights[:, np.newaxis] * numbers, 32, *sums)
+    for found, expected in zip(sums, reference.sums_of_products(numbers, weights, 32), strict=True):
+        np.testing.assert_allclose(found - 1.0, expected, rtol=TOLERANCE, atol=TOLERANCE)
 
 
 def log_likelihood_at(hmm, start, X, lengths, free):

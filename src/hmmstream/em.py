@@ -246,10 +246,10 @@ def maximize_stationary(parameters: Parameters, counts: Counts, candidates: list
             return np.inf, np.zeros(n_groups)
         value = counts.transitions @ np.log(by_group) + counts.start[starts] @ np.log(distribution[starts])
         try:
-            slopes = parameters.cell_derivatives(transmat)[-len(distribution) :, :n_groups]
+            slopes = parameters.start_slopes(transmat)[:n_groups, starts]
         except ValueError:
             return np.inf, np.zeros(n_groups)
-        gradient = counts.transitions + by_group * (counts.start[starts] / distribution[starts] @ slopes[starts])
+        gradient = counts.transitions + by_group * (slopes @ (counts.start[starts] / distribution[starts]))
         for members, sizes in parameters.sums:
             if members.max() < n_groups:  # a row sums to 1: what all its logits have in common changes nothing
                 gradient[members] -= sizes * by_group[members] * gradient[members].sum()

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hmmstream import inference
-from hmmstream.arrays import FloatArray, IntArray
+from hmmstream.arrays import FloatArray
 from hmmstream.inference import Pass, Values, Workers
 from hmmstream.parameters import Parameters, stationary
 from hmmstream.record import Record
-from hmmstream.recursions import exact, rows
+from hmmstream.recursions import exact, products, rows
 
 RELATIVE_STEP = 1e-3  # of differences of the score; their error is its fourth power
 WIDEST = 1e5  # natural scale of a parameter, compared with itself
@@ -31,36 +31,33 @@ def score(parameters: Parameters, values: FloatArray, data: Record, workers: Wor
 def differentiate(parameters: Parameters, point: Values, expected: inference.Expectation) -> FloatArray:
     """The score from the expected statistics."""
     groups, theta = parameters.groups, point.emission.theta()
-    transitions = np.zeros(parameters.n_groups)
-    np.add.at(transitions, groups[groups >= 0], expected.pairs[groups >= 0])
     emissions = np.zeros(parameters.table.shape)
     for k, row in enumerate(emissions):
         point.emission.gradient(theta[k], expected.emissions[k], row)
-    by_cell = np.concatenate([transitions, emissions.ravel(), expected.start])
-    return np.asarray(by_cell @ parameters.cell_derivatives(point.transmat))
+    gradient = np.asarray(parameters.start_slopes(point.transmat) @ expected.start)
+    np.add.at(gradient, groups[groups >= 0], expected.pairs[groups >= 0])
+    np.add.at(gradient, parameters.table, emissions)
+    return gradient
 
 
 def visit_increments(parameters: Parameters, data: Record, visit: Callable[[slice, FloatArray], None]) -> None:
     """Gradients of each row's log predictive density by all parameters, handed to ``visit`` a block at a time."""
     point = parameters.at(parameters.values)
-    cell_derivatives = parameters.cell_derivatives(point.transmat)
-    groups = parameters.groups.ravel()
+    start_slopes = parameters.start_slopes(point.transmat)
 
     def in_one_pass(work: Pass, data: Record) -> None:
-        m = len(work.startprob)
-        slopes = np.zeros((m, len(cell_derivatives)))
-        phi = work.first_filter()
+        phi, slopes = work.first_filter(), np.zeros_like(start_slopes)
         for piece in work.blocks(len(data)):
-            _, by_cell = follow(work, data[piece], groups, phi, slopes)
-            visit(piece, by_cell @ cell_derivatives)
+            _, increments = follow(work, parameters, start_slopes, data[piece], phi, slopes)
+            visit(piece, increments[:, : parameters.size])
 
-    inference.run(in_one_pass, point, data, width=len(cell_derivatives))
+    inference.run(in_one_pass, point, data, width=parameters.size)
 
 
 def follow(
-    work: Pass, block: Record, groups: IntArray, phi: FloatArray, slopes: FloatArray
+    work: Pass, parameters: Parameters, start_slopes: FloatArray, block: Record, phi: FloatArray, slopes: FloatArray
 ) -> tuple[float, FloatArray]:
-    """The log-likelihood of a block, and each row's gradient by the numbers that the recursions differentiate by.
+    """The log-likelihood of a block, and each row's gradient by all parameters, beside zeros that fill the last tile.
 
     The filter ``phi`` and its ``slopes`` are those before the block, and become those at its end.
     """
@@ -69,10 +66,22 @@ def follow(
     n = len(block)
     gradients = np.empty((n, len(phi), work.emission.n_parameters))
     rows.gradients(work.emission, work.theta, block.X, gradients)
-    by_cell = np.empty((n, slopes.shape[1]))
-    filtered, gain = work.filtered(n), work.g[:n]
-    exact.tangent(work.chain, work.transmat, groups, block.is_start, filtered, before, gain, gradients, slopes, by_cell)
-    return log_likelihood, by_cell
+    increments = np.empty((n, products.padded(parameters.size)))
+    exact.tangent(
+        work.chain,
+        work.transmat,
+        parameters.groups.ravel(),
+        parameters.table.ravel(),
+        start_slopes,
+        block.is_start,
+        work.filtered(n),
+        before,
+        work.g[:n],
+        gradients,
+        slopes,
+        increments,
+    )
+    return log_likelihood, increments
 
 
 def outer_information(parameters: Parameters, data: Record) -> FloatArray:
@@ -254,8 +263,8 @@ def chain_values(parameters: Parameters) -> dict[str, tuple[FloatArray, FloatArr
             if groups[i, i] >= 0:
                 slopes[i, groups[i, i]] = dwell_times[i] ** 2
     try:
-        by_cell = Parameters(parameters.model, "stationary").cell_derivatives(transmat)
-        long_run = {"stationary": (stationary(transmat), by_cell[-m:, : parameters.size])}
+        start_slopes = Parameters(parameters.model, "stationary").start_slopes(transmat)
+        long_run = {"stationary": (stationary(transmat), start_slopes[: parameters.size].T)}
     except ValueError:  # the chain has no long run, or more than one
         long_run = {}
     return {"dwell_times": (dwell_times, slopes), **long_run}

@@ -137,24 +137,17 @@ class Parameters:
             matrix[rest, others] = -shares
         return matrix[:, self.free(is_fixed)]
 
-    def cell_derivatives(self, transmat: FloatArray) -> FloatArray:
-        """How the numbers that the recursions differentiate by change with the parameters: the chain rule, as a matrix.
-
-        These are the groups of transitions, then every cell of the emission's rows, then the start probabilities.
-        """
-        m, n_cells = len(transmat), self.table.size
-        matrix = np.zeros((self.n_groups + n_cells + m, self.size))
-        matrix[np.arange(self.n_groups), np.arange(self.n_groups)] = 1.0
-        matrix[self.n_groups + np.arange(n_cells), self.table.ravel()] = 1.0
-        start = matrix[self.n_groups + n_cells :]
+    def start_slopes(self, transmat: FloatArray) -> FloatArray:
+        """How the start probabilities change with the parameters: a matrix of shape (all, m)."""
+        slopes = np.zeros((self.size, len(transmat)))
         if self.start == "free":
-            start[:, self.n_estimated :] = np.eye(m)
+            slopes[self.n_estimated :] = np.eye(len(transmat))
         elif self.start == "stationary":
             inverse = _inverse(transmat)
             distribution = inverse.sum(axis=0)
             for i, j in np.argwhere(self.groups >= 0):
-                start[:, self.groups[i, j]] += distribution[i] * inverse[j]
-        return matrix
+                slopes[self.groups[i, j]] += distribution[i] * inverse[j]
+        return slopes
 
 
 def _inverse(transmat: FloatArray) -> FloatArray:

@@ -26,6 +26,7 @@ from hmmstream.inference import Memory, Pass, Underflow, Workers
 from hmmstream.model import HMM
 from hmmstream.parameters import Parameters
 from hmmstream.record import Record, join
+from hmmstream.recursions import products
 
 FIRST_LOOK = 1024  # rows
 ROWS_A_PARAMETER = 16  # that a look needs at least
@@ -70,7 +71,7 @@ class Position(NamedTuple):
     """Where the filter stands, and how that changes with the parameters."""
 
     phi: FloatArray  # (m,)
-    slopes: FloatArray  # (m, numbers that the recursions differentiate by)
+    slopes: FloatArray  # (parameters, m)
 
 
 class Refinement:
@@ -90,8 +91,8 @@ class Refinement:
     def _lay_out(self) -> None:
         self._parameters = Parameters(self.model)
         self._directions = self._parameters.directions()
-        self._by_parameter = self._parameters.cell_derivatives(self.model.transmat)
-        self._piece = max(BLOCK, MOST_NUMBERS // 8 // len(self._by_parameter))  # rows that are worked on together
+        self._start_slopes = self._parameters.start_slopes(self.model.transmat)
+        self._piece = BLOCK * max(1, MOST_NUMBERS // 8 // BLOCK // self._parameters.size)  # rows in fast memory
         self._memory = Memory()
 
     @staticmethod
@@ -126,8 +127,7 @@ class Refinement:
         self._count_room()
 
     def _first_position(self) -> Position:
-        m, n_cells = self.model.n_components, self._parameters.table.size
-        return Position(np.array(self.model.startprob), np.zeros((m, self._parameters.n_groups + n_cells + m)))
+        return Position(np.array(self.model.startprob), np.zeros_like(self._start_slopes))
 
     @property
     def _largest(self) -> int:
@@ -328,9 +328,9 @@ class Refinement:
     def _score_in_one_pass(
         self, values: FloatArray, data: Record, position: Position, *, in_logs: bool
     ) -> tuple[Score, Position]:
-        groups, n_cells = self._parameters.groups.ravel(), len(self._by_parameter)
-        log_likelihood, gradient, outer = 0.0, np.zeros(n_cells), np.zeros((n_cells, n_cells))
-        scatter = np.zeros((n_cells, n_cells))
+        size = self._parameters.size
+        wide = products.padded(size)
+        log_likelihood, gradient, outer, scatter = 0.0, np.zeros(wide), np.zeros((wide, wide)), np.zeros((wide, wide))
         phi, slopes = (part.copy() for part in position)
         with np.errstate(all="ignore"):  # what is no number is seen to by those who asked
             phi = np.log(phi) if in_logs else phi
@@ -341,16 +341,11 @@ class Refinement:
                 return Score(np.nan, gradient, outer, scatter), position
             for piece in work.blocks(len(data)):
                 block = data[piece]
-                of_block, by_cell = information.follow(work, block, groups, phi, slopes)
+                of_block, by_row = information.follow(work, self._parameters, self._start_slopes, block, phi, slopes)
                 log_likelihood += of_block
-                weighted = by_cell if block.weights is None else by_cell * block.weights[:, np.newaxis]
-                sums = sums_of_blocks(weighted)
-                gradient += sums.sum(axis=0)
-                scatter += sums.T @ sums
-                outer += weighted.T @ by_cell
-            chain_rule = self._by_parameter
-            outer, scatter = (chain_rule.T @ matrix @ chain_rule for matrix in (outer, scatter))
-            score = Score(log_likelihood, gradient @ chain_rule, outer, scatter)
+                weighted = by_row if block.weights is None else by_row * block.weights[:, np.newaxis]
+                products.add_products(products.TILE, by_row, weighted, BLOCK, gradient, outer, scatter)
+            score = Score(log_likelihood, gradient[:size], outer[:size, :size], scatter[:size, :size])
             return score, Position(np.exp(phi) if in_logs else phi, slopes)
 
     def _visits(self, values: FloatArray, data: Record) -> FloatArray:
@@ -429,20 +424,17 @@ class Refinement:
         before = self._parameters
         self.model = start
         self._lay_out()
-        after, m = self._parameters, len(at)
+        after = self._parameters
         source = np.empty(after.size, dtype=np.int64)
         is_group = after.groups >= 0
         source[after.groups[is_group]] = before.groups[np.ix_(at, at)][is_group]
         source[after.table] = before.table[at]
-        n_groups, width = after.n_groups, after.table.shape[1]
-        cells = np.concatenate([source[:n_groups], (n_groups + at[:, np.newaxis] * width + np.arange(width)).ravel()])
-        cells = np.append(cells, n_groups + m * width + at)
         self.values, self.damping, self.determined = (
             by_parameter[source] for by_parameter in (self.values, self.damping, self.determined)
         )
         self.information = self.information[np.ix_(source, source)]
         self.scatter = self.scatter[np.ix_(source, source)]
-        self.position = Position(self.position.phi[at], self.position.slopes[np.ix_(at, cells)])
+        self.position = Position(self.position.phi[at], self.position.slopes[np.ix_(source, at)])
         new_name = np.append(np.argsort(at), UNKNOWN)  # of each state, and of one that is not known
         self.states = new_name[self.states]
         if self.recent.states is not None:
@@ -521,13 +513,6 @@ def scaled(matrix: FloatArray) -> tuple[FloatArray, FloatArray]:
     unit = np.sqrt(np.maximum(np.diag(matrix), 0.0))  # rounding may have left less than nothing
     unit[unit == 0.0] = 1.0
     return matrix / unit / unit[:, np.newaxis], unit
-
-
-def sums_of_blocks(numbers: FloatArray) -> FloatArray:
-    """Sums over as many rows as a block has at least, and over what is left."""
-    whole = len(numbers) - len(numbers) % BLOCK
-    sums = np.ones(BLOCK) @ numbers[:whole].reshape(-1, BLOCK, numbers.shape[1])
-    return np.vstack([sums, numbers[whole:].sum(axis=0)])
 
 
 def _fitting(array: Any, shape: tuple[int, ...], *, can_miss: bool = False) -> FloatArray:

@@ -379,6 +379,8 @@ def tangent(
     chain: Any,
     transmat: FloatArray,
     groups: IntArray,
+    table: IntArray,
+    start_slopes: FloatArray,
     is_start: Any,
     filtered: FloatArray,
     before: FloatArray,
@@ -389,40 +391,46 @@ def tangent(
 ) -> None:
     """The filter's derivatives: how each row's log predictive density changes with each parameter.
 
-    Parameters are the groups of transitions, then the rows of theta, then the start probabilities, each by itself.
-    ``gradients[t, k]`` is the derivative of the log-density of row t in state k by that state's row of theta;
-    ``slopes[k]`` is the derivative of the filter, before the first row and then after the last.
+    ``groups`` has the number of the parameter behind each transition, -1 if none is, and ``table`` that behind each
+    cell of theta's rows. ``gradients[t, k]`` is the derivative of the log-density of row t in state k by that state's
+    row of theta, ``start_slopes[c]`` that of the start probabilities by parameter c. ``slopes[c]`` is that of the
+    filter, before the first row and then after the last. Columns of ``increments`` beyond the last parameter become 0.
     """
     m = chain.n_states
-    n_groups = increments.shape[1] - m - m * gradients.shape[2]
-    n_parameters = increments.shape[1]
-    width = gradients.shape[2]
-    change = np.zeros((m, n_parameters))  # of the predicted probabilities, times the gain
-    for row in range(len(filtered)):
+    n_parameters, width = len(slopes), gradients.shape[2]
+    q = workspace(chain.n_cells)
+    weights = workspace(chain.n_cells)  # by which slopes become those of the joint density, over the predictive one
+    sources = np.empty((n_parameters, m))  # what a row adds to them
+    for i in range(m):
         for k in range(m):
-            for c in range(n_parameters):
-                change[k, c] = 0.0
+            q[i * m + k] = transmat[i, k]
+    for row in range(len(filtered)):
+        row_gain = load(gain, row * m, chain.n_states)
         if is_start[row]:
-            for k in range(m):
-                change[k, n_groups + m * width + k] = gain[row, k]
+            for i in range(m):
+                store(weights, i * m, spread(0.0, chain.n_states))
+            for c in range(n_parameters):
+                store(sources, c * m, load(start_slopes, c * m, chain.n_states) * row_gain)
         else:
+            for i in range(m):
+                store(weights, i * m, load(q, i * m, chain.n_states) * row_gain)
+            for c in range(n_parameters):
+                store(sources, c * m, spread(0.0, chain.n_states))
             for i in range(m):
                 past = before[i] if row == 0 else filtered[row - 1, i]
                 for k in range(m):
-                    weight = transmat[i, k] * gain[row, k]
-                    if weight > 0.0:
-                        for c in range(n_parameters):
-                            change[k, c] += slopes[i, c] * weight
                     if groups[i * m + k] >= 0:
-                        change[k, groups[i * m + k]] += past * gain[row, k]
+                        sources[groups[i * m + k], k] += past * gain[row, k]
         for k in range(m):
             for a in range(width):
-                change[k, n_groups + k * width + a] += filtered[row, k] * gradients[row, k, a]
+                sources[table[k * width + a], k] += filtered[row, k] * gradients[row, k, a]
+        row_filter = load(filtered, row * m, chain.n_states)
         for c in range(n_parameters):
-            increment = 0.0
-            for k in range(m):
-                increment += change[k, c]
+            change = load(sources, c * m, chain.n_states)
+            for i in range(m):
+                change = change + slopes[c, i] * load(weights, i * m, chain.n_states)
+            increment = total(change)
             increments[row, c] = increment
-        for k in range(m):
-            for c in range(n_parameters):
-                slopes[k, c] = change[k, c] - filtered[row, k] * increments[row, c]
+            store(slopes, c * m, change + row_filter * -increment)
+        for c in range(n_parameters, increments.shape[1]):
+            increments[row, c] = 0.0
