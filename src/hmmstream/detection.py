@@ -55,6 +55,7 @@ class Detector:
         self.changes: list[Change] = []
         self.X, self.is_start = np.zeros((GATHERED, n_features)), np.zeros(GATHERED, dtype=np.bool_)
         self.n_gathered = GATHERED  # none are, until there is an alarm
+        self.gathered: Record | None = None  # rows after an alarm, when there are enough now
         self.begin(0)
 
     def begin(self, n_seen: int) -> None:
@@ -72,19 +73,20 @@ class Detector:
         room = self.n_idle or BLOCK - self.n_waiting
         return min(room, GATHERED - self.n_gathered) if self.n_gathered < GATHERED else room
 
-    def take(self, data: Record) -> Record | None:
-        """Count some rows, no more than there is ``room`` for. Those that were gathered, when there are enough now."""
+    def take(self, data: Record) -> None:
+        """Count some rows, no more than there is ``room`` for, and gather them after an alarm."""
         n = len(data)
         if self.n_idle:
             self.n_idle -= n
         else:
             self.n_waiting += n
         if self.n_gathered == GATHERED:
-            return None
+            return
         place = slice(self.n_gathered, self.n_gathered + n)
         self.X[place], self.is_start[place] = data.X, data.is_start
         self.n_gathered += n
-        return Record(self.X, self.is_start) if self.n_gathered == GATHERED else None
+        if self.n_gathered == GATHERED:
+            self.gathered = Record(self.X, self.is_start)
 
     def interrupt(self) -> None:
         """Rows pass, from which nothing is learned: they are of no block."""

@@ -10,6 +10,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -117,13 +118,23 @@ class Pass:
         self.theta = model.emission.theta()
         self.startprob = np.array(model.startprob)
         self.transmat = np.array(model.transmat)
-        with np.errstate(divide="ignore"):
-            self.log_startprob, self.log_transmat = np.log(self.startprob), np.log(self.transmat)
         # With positive probabilities a state that has become improbable is always soon reached again from others
-        smallest = self.transmat.min(where=self.transmat > 0.0, initial=1.0)
-        self.vanished = VANISHED / smallest if self.transmat.min() < RARELY_LEFT else 0.0
+        is_connected = self.transmat.min() >= RARELY_LEFT
+        self.vanished = 0.0 if is_connected else VANISHED / self.transmat.min(where=self.transmat > 0.0, initial=1.0)
         self.block = max(1, min(n_rows, BLOCK_SIZE // max(m, width)))
         self.log_g, self.g, self.filter, self.log_scale = memory.block(self.block, m)
+
+    @cached_property
+    def log_startprob(self) -> FloatArray:
+        """Logarithms of the start probabilities."""
+        with np.errstate(divide="ignore"):
+            return np.log(self.startprob)
+
+    @cached_property
+    def log_transmat(self) -> FloatArray:
+        """Logarithms of the transition probabilities."""
+        with np.errstate(divide="ignore"):
+            return np.log(self.transmat)
 
     def blocks(self, n: int) -> list[slice]:
         """The rows of each block."""

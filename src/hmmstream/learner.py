@@ -424,22 +424,18 @@ class Learner:
         is_recall: bool = False,
     ) -> None:
         """Learn from rows, piece by piece where the second stage or the watch has something to do in between."""
-        refinement = self.refinement
-        if self.detector is not None:
-            self._teach_watched(X, starts, filtered, states, weights, is_recall=is_recall)
-            return
-        if refinement is None or self.frozen:
-            if refinement is not None and len(X):
-                refinement.interrupt()
+        companion = self.refinement if self.detector is None else self.detector
+        if companion is None or self.frozen or (is_recall and self.detector is not None):
+            if companion is not None and len(X):
+                companion.interrupt()
             self._run(X, starts, filtered, states, weights, is_recall=is_recall)
             return
-        if len(X) > refinement.room:
+        if len(X) > companion.room:
             self._check_all(X)
+        self._work(is_recall=is_recall)  # if it was broken off
         first = 0
         while first < len(X):
-            if refinement.room <= 0:  # the work was broken off
-                refinement.work(lambda: self._averaged_model, self.log_likelihood)
-            last = min(first + refinement.room, len(X))
+            last = min(first + companion.room, len(X))
             own = within(starts, first, last)
             is_start = np.zeros(last - first, dtype=np.bool_)
             is_start[own] = True
@@ -448,61 +444,28 @@ class Learner:
             piece = Record(X[first:last], is_start, own_states, None if weights is None else weights[first:last])
             try:
                 self._run(piece.X, own, filtered[first:last], piece.states, piece.weights, is_recall=is_recall)
-                refinement.take(piece)
+                companion.take(piece)
             except KeyboardInterrupt:
-                refinement.interrupt()
+                companion.interrupt()
                 raise
-            if refinement.room == 0:
-                refinement.work(lambda: self._averaged_model, self.log_likelihood)
-            if is_recall:  # the start was made from these rows, and is no rival
-                refinement.rival = math.nan
+            self._work(is_recall=is_recall)
             first = last
 
-    def _teach_watched(
-        self,
-        X: FloatArray,
-        starts: IntArray,
-        filtered: FloatArray,
-        states: IntArray | None,
-        weights: FloatArray | None,
-        *,
-        is_recall: bool,
-    ) -> None:
-        """Learn block by block, and look after each whether the model still fits."""
-        detector = self.detector
-        assert detector is not None
-        if self.frozen or is_recall:
-            if len(X):
-                detector.interrupt()
-            self._run(X, starts, filtered, states, weights, is_recall=is_recall)
-            return
-        if len(X) > detector.room:
-            self._check_all(X)
-        first = 0
-        while first < len(X):
-            if math.isnan(detector.before):
-                detector.work(self.n_samples_seen, self.log_likelihood)
-            last = min(first + detector.room, len(X))
-            piece = slice(first, last)
-            own = within(starts, first, last)
-            is_start = np.zeros(last - first, dtype=np.bool_)
-            is_start[own] = True
-            is_start[0] |= self.vector[IN_SEQUENCE] == 0.0
-            self._run(
-                X[piece],
-                own,
-                filtered[piece],
-                None if states is None else states[piece],
-                None if weights is None else weights[piece],
-            )
-            gathered = detector.take(Record(X[piece], is_start))
-            has_changed = detector.work(self.n_samples_seen, self.log_likelihood)
+    def _work(self, *, is_recall: bool) -> None:
+        """What the second stage or the watch does at the end of a piece, if it has come to the end of a block."""
+        if self.refinement is not None:
+            if self.refinement.room <= 0:
+                self.refinement.work(lambda: self._averaged_model, self.log_likelihood)
+            if is_recall:  # the start was made from these rows, and is no rival
+                self.refinement.rival = math.nan
+        if self.detector is not None:
+            has_changed = self.detector.work(self.n_samples_seen, self.log_likelihood)
+            gathered, self.detector.gathered = self.detector.gathered, None
             if isinstance(self.step, Track) and self.step.restart:
                 if has_changed:
                     self.vector[TIME] = min(self.vector[TIME], max(RESTART, self.n_min + 1))
                 if gathered is not None:
                     self._look_again(gathered)
-            first = last
 
     def _look_again(self, data: Record) -> None:
         """If rows of a world that has changed lead to a better model than the steps since then, go on from there."""

@@ -30,13 +30,15 @@ class Record:
 
 def join(pieces: list[Record]) -> Record:
     """One record of many, in memory of its own."""
-    has_states = any(piece.states is not None for piece in pieces)
-    has_weights = any(piece.weights is not None for piece in pieces)
-    states = [np.full(len(piece), UNKNOWN) if piece.states is None else piece.states for piece in pieces]
-    weights = [np.ones(len(piece)) if piece.weights is None else piece.weights for piece in pieces]
+    states = weights = None
+    if any(piece.states is not None for piece in pieces):
+        known = [np.full(len(piece), UNKNOWN) if piece.states is None else piece.states for piece in pieces]
+        states = np.concatenate(known)
+    if any(piece.weights is not None for piece in pieces):
+        weights = np.concatenate([np.ones(len(piece)) if piece.weights is None else piece.weights for piece in pieces])
     return Record(
         np.concatenate([piece.X for piece in pieces]),
         np.concatenate([piece.is_start for piece in pieces]),
-        np.concatenate(states) if has_states else None,
-        np.concatenate(weights) if has_weights else None,
+        states,
+        weights,
     )

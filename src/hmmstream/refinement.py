@@ -13,6 +13,7 @@ online EM for a while, it is given up, and begins anew.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -59,7 +60,7 @@ class Score(NamedTuple):
     @property
     def is_finite(self) -> bool:
         """Whether anything can be learned from it."""
-        return bool(np.isfinite(self.log_likelihood) and all(np.isfinite(part).all() for part in self[1:]))
+        return math.isfinite(self.log_likelihood) and all(bool(np.isfinite(part).all()) for part in self[1:])
 
     @property
     def height(self) -> float:
@@ -104,7 +105,7 @@ class Refinement:
         """Gather rows for a new beginning, after so many more that are not kept."""
         d, size = self.model.emission.n_features, self._parameters.size
         self.is_active = self.is_trusted = self.is_proven = False
-        self.recent = Record(np.empty((0, d)), np.zeros(0, dtype=np.bool_))  # the latest of the rows that were let go
+        self.past_blocks: list[Record] = []  # rows that were let go: the latest, or some more
         self.values = np.zeros(size)
         self.information = np.zeros((size, size))
         self.scatter = np.zeros((size, size))
@@ -174,8 +175,10 @@ class Refinement:
         self.X[first:last], self.is_start[first:last] = data.X, data.is_start
         self.has_states |= data.states is not None
         self.has_weights |= data.weights is not None
-        self.states[first:last] = UNKNOWN if data.states is None else data.states
-        self.weights[first:last] = 1.0 if data.weights is None else data.weights
+        if self.has_states:  # until then, all are unknown
+            self.states[first:last] = UNKNOWN if data.states is None else data.states
+        if self.has_weights:
+            self.weights[first:last] = 1.0 if data.weights is None else data.weights
         self.n_rows = last
 
     def interrupt(self) -> None:
@@ -197,10 +200,11 @@ class Refinement:
         block = self._record(self.n_done, self.n_rows)
         score, position = self._score(self.values, block, self.position)
         ahead, lost = rival - self.rival, self.lost
-        is_judged = bool(np.isfinite(ahead)) and score.is_finite
+        is_finite = score.is_finite
+        is_judged = is_finite and math.isfinite(ahead)
         if is_judged:
             lost = max(0.0, lost + ahead - score.log_likelihood)
-        if not score.is_finite or lost > GIVEN_UP:
+        if not is_finite or lost > GIVEN_UP:
             self.begin()
             return
         information, scatter = self.information + score.outer, self.scatter + score.scatter
@@ -215,11 +219,14 @@ class Refinement:
 
     def _let_go(self) -> None:
         """Forget the rows, but for the latest."""
-        block = self._record(0, self.n_rows)
-        self.recent = (
-            join([self.recent, block])[-RECENT_ROWS:] if len(block) < RECENT_ROWS else join([block[-RECENT_ROWS:]])
-        )
+        self.past_blocks.append(join([self._record(0, self.n_rows)[-RECENT_ROWS:]]))
+        while sum(map(len, self.past_blocks[1:])) >= RECENT_ROWS:
+            del self.past_blocks[0]
         self.n_before, self.n_rows, self.n_done = self.n_before + self.n_rows, 0, 0
+
+    def _recent(self, n_rows: int) -> Record:
+        """The latest of the rows that were let go, and of so many that are kept."""
+        return join([*self.past_blocks, self._record(0, n_rows)])[-RECENT_ROWS:]
 
     # --- looks ------------------------------------------------------------------------------------------------------
 
@@ -359,7 +366,7 @@ class Refinement:
         with np.errstate(all="ignore"):
             matrix, unit = scaled(D.T @ (outer + np.diag(damping)) @ D)
             slope = D.T @ gradient
-        matrix[np.diag_indices_from(matrix)] += RIDGE
+        matrix.flat[:: len(matrix) + 1] += RIDGE
         try:
             return np.asarray(D @ (np.linalg.solve(matrix, slope / unit) / unit))
         except np.linalg.LinAlgError:
@@ -367,13 +374,13 @@ class Refinement:
 
     def _moved(self, values: FloatArray, change: FloatArray) -> FloatArray:
         """Other values. Half of the way to its bound a parameter goes as it is told to, and from there on ever less."""
-        low, high = self._parameters.low, self._parameters.high
-        span = np.where(change < 0.0, values - low, high - values)
+        bound = np.where(change < 0.0, self._parameters.low, self._parameters.high)
         with np.errstate(all="ignore"):
-            x = -abs(change) / span
-            x[change == 0.0] = 0.0  # also where there is no room
-            left = span * np.where(x > -0.5, 1.0 + x, 0.5 * np.exp(2.0 * x + 1.0))
-            moved = np.where(span < np.inf, np.where(change < 0.0, low + left, high - left), values + change)
+            moved, span = values + change, bound - values
+            is_far = abs(change) > 0.5 * abs(span)
+            if is_far.any():
+                slowed = bound - 0.5 * span * np.exp(1.0 - 2.0 * change / span)
+                moved[is_far] = slowed[is_far]
         for members, counts in self._parameters.sums:
             moved[members] /= counts @ moved[members]
         return moved
@@ -401,7 +408,7 @@ class Refinement:
         """
         parameters = Parameters(model)
         n, outer, scatter = self.n_before + self.n_done, self.information, self.scatter
-        recent = join([self.recent, self._record(0, self.n_rows)])[-RECENT_ROWS:]
+        recent = self._recent(self.n_rows)
         if not self.is_active:
             if len(recent) < ROWS_A_PARAMETER * self._directions.shape[1]:
                 raise ValueError(
@@ -437,14 +444,16 @@ class Refinement:
         self.position = Position(self.position.phi[at], self.position.slopes[np.ix_(source, at)])
         new_name = np.append(np.argsort(at), UNKNOWN)  # of each state, and of one that is not known
         self.states = new_name[self.states]
-        if self.recent.states is not None:
-            self.recent = replace(self.recent, states=new_name[self.recent.states])
+        self.past_blocks = [
+            block if block.states is None else replace(block, states=new_name[block.states])
+            for block in self.past_blocks
+        ]
 
     def document(self) -> dict[str, Any]:
         """All that it holds, as numbers and arrays."""
         kept = self._record(0, self.n_rows)
         numbers = {name: getattr(self, name) for name in NUMBERS}
-        return {**numbers, **self.position._asdict(), "rows": vars(kept), "recent": vars(self.recent)}
+        return {**numbers, **self.position._asdict(), "rows": vars(kept), "recent": vars(self._recent(0))}
 
     def restore(self, document: dict[str, Any]) -> None:
         """Go on from a document; one that does not fit is refused."""
@@ -458,14 +467,15 @@ class Refinement:
         self.position = Position(
             *(_fitting(document[name], part.shape) for name, part in self.position._asdict().items())
         )
-        data, self.recent = (self._restored(document[name]) for name in ("rows", "recent"))
+        data, recent = (self._restored(document[name]) for name in ("rows", "recent"))
+        self.past_blocks = [recent]
         n = self.n_rows
         is_sound = (
             self.is_active >= max(self.is_proven, self.is_trusted)
             and not (self.n_idle and (n or self.is_active))
             and len(data) == n >= self.n_done
             and max(n, self.next_look) <= 2 * MOST_ROWS
-            and len(self.recent) <= RECENT_ROWS
+            and len(recent) <= RECENT_ROWS
             and 0.0 <= self.lost <= GIVEN_UP
             and (self.position.phi >= 0.0).all()
             and abs(self.position.phi.sum() - 1.0) < 1e-8
