@@ -1,6 +1,7 @@
 # Each target sets up what it needs in .venv; nothing but Python >= 3.11 and make is assumed.
 PYTHON ?= python3
 BIN := .venv/bin
+EXTRAS ?= test
 
 .PHONY: demo test paper bench bench-docs format clean
 
@@ -44,7 +45,7 @@ format: .venv/test
 
 .venv/test: .venv/core
 	@echo "Installing the test tools into .venv (once)"
-	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[test]'
+	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS)]'
 	@touch $@
 
 .venv/paper: .venv/core

@@ -14,6 +14,7 @@ from hmmstream.cli import main
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+ELSEWHERE = {"spark.md"}  # run by test_spark.py, in its session
 NEEDED = {"coming-from-river.md": "river"}  # packages that hmmstream itself does not need
 
 
@@ -21,7 +22,11 @@ def blocks(page):
     return re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.DOTALL)
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if blocks(page) and page.name not in ELSEWHERE],
+    ids=lambda page: str(page.relative_to(ROOT)),
+)
 def test_the_examples_of_a_page_run_in_order(page):
     if page.name in NEEDED:
         pytest.importorskip(NEEDED[page.name], reason="the page is about it")

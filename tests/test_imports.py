@@ -31,11 +31,16 @@ LAYERS = [
     ["estimator"],
     ["batch", "online"],
     ["fleet", "comparison"],
+    ["spark"],
     ["compat", "cli"],
     ["__main__"],
 ]
 # Folders whose files come one after the other
-FOLDERS = {"io": ["whole", "parsing", "reading", "writing"], "cli": ["options", "report", "work", "learning", "using"]}
+FOLDERS = {
+    "io": ["whole", "parsing", "reading", "writing"],
+    "spark": ["session", "keyed", "columns", "stored", "streaming", "tables", "fitting", "shared", "submit"],
+    "cli": ["options", "report", "work", "learning", "using", "spark"],
+}
 # What neighbours in other folders may import
 SHARED = {"base", "gaussian", "linear_regression", "special"} | {
     "bridge",

@@ -287,6 +287,11 @@ class Fleet:
         at = np.minimum(np.searchsorted(index.names, ids), n - 1)
         return np.where(index.names[at] == ids, index.order[at], -1)
 
+    @property
+    def start(self) -> HMM:
+        """What a stream that has seen nothing starts from."""
+        return self._known().template.start
+
     def find_start(self, X: Any, ids: ArrayLike | None = None) -> HMM:
         """Values to start from, found in these rows for all streams together. Nothing is learned."""
         data, shape, _ = self._rows(X, ids)

@@ -464,9 +464,10 @@ class Refinement:
             elif type(value) is not type(now) or (isinstance(now, int) and not 0 <= value < 2**53):
                 raise ValueError(f"{name} of its second stage is {value!r}")
             setattr(self, name, value)
-        self.position = Position(
-            *(_fitting(document[name], part.shape) for name, part in self.position._asdict().items())
-        )
+        phi, slopes = _fitting(document["phi"], self.position.phi.shape), document["slopes"]
+        if len(slopes) == len(phi):  # a file from before they were by parameter; the filter soon forgets them
+            slopes = np.zeros_like(self.position.slopes)
+        self.position = Position(phi, _fitting(slopes, self.position.slopes.shape))
         data, recent = (self._restored(document[name]) for name in ("rows", "recent"))
         self.past_blocks = [recent]
         n = self.n_rows

@@ -247,9 +247,11 @@ def parser() -> argparse.ArgumentParser:
     spark.add_argument("--schema", metavar="DDL", help="such as 'id string, t bigint, v double' (default: guessed)")
     spark.add_argument("--every", type=seconds, metavar="TIME", help="wait for more files, a batch each time (10s, 5m)")
     spark.add_argument("--files-per-batch", type=positive, default=100, metavar="N", help="at most (default: 100)")
-    spark.add_argument("--forget-after", type=seconds, metavar="TIME", help="forget keys that were silent so long (24h)")
+    spark.add_argument("--forget-after", type=seconds, metavar="TIME", help="forget keys silent for so long (24h)")
     spark.add_argument("--buckets", type=positive, metavar="N", help="of keys (default: 4 for each partition)")
-    spark.add_argument("--master", metavar="URL", help="where to run (default: what spark-submit says, or all cores here)")
+    spark.add_argument(
+        "--master", metavar="URL", help="where to run (default: as spark-submit says, or all cores here)"
+    )
 
     for name, text, what in (
         ("filter", "State probabilities of each row, given the rows up to it.", "probabilities go"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -108,7 +107,8 @@ class Columns:
 
     def found_schema(self, n_states: int) -> str:
         """Of the columns that are passed on with what was found."""
-        return f"{self.schema}, {', '.join(f'p{k} double' for k in range(n_states))}, state int, surprise double, verdict int"
+        proba = ", ".join(f"p{k} double" for k in range(n_states))
+        return f"{self.schema}, {proba}, state int, surprise double, verdict int"
 
     def found(self, block: pd.DataFrame, found: Found) -> pd.DataFrame:
         """A block of what was passed on, with what was found."""

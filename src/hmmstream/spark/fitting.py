@@ -27,9 +27,7 @@ PACK_ROWS = 250_000  # rows of whole sequences that are packed together, unless 
 ROWS_A_PARTITION = 2_000_000
 
 
-def fit_table(
-    df: DataFrame, *, sequence: str, value: str | Sequence[str], order: str, model: BatchHMM
-) -> BatchHMM:
+def fit_table(df: DataFrame, *, sequence: str, value: str | Sequence[str], order: str, model: BatchHMM) -> BatchHMM:
     """Fit one model to many sequences by maximum likelihood, as ``BatchHMM.fit`` does, with the E-step on all machines.
 
     Parameters
@@ -140,7 +138,8 @@ class DistributedEM(EM):
         super().__init__(start, stand_in(self._on_each(lambda data, last: moments(data.X), emission)), **settings)
 
     def expect(self) -> Counts:
-        return inference.add_up(self._on_each(self._here(EM.expect), self.model.emission))
+        counts: Counts = inference.add_up(self._on_each(self._here(EM.expect), self.model.emission))
+        return counts
 
     def summary(self) -> tuple[float, FloatArray]:
         summarize = self._here(EM.summary)

@@ -79,8 +79,8 @@ def learn(fleet: Fleet, data: Rows, read: Callable[[Any], Held | None], write: C
 
 def follow(fleet: Fleet, data: Rows, codes: IntArray, ids: Any, last: Any) -> Found:
     """Let streams of the fleet, each row's by its id, learn what is in turn, and note in ``last`` how far they are."""
-    in_turn, verdict = judge(fleet.prototype.init.emission, data, codes, last)
-    n, m = len(codes), fleet.prototype.init.n_components
+    in_turn, verdict = judge(fleet.start.emission, data, codes, last)
+    n, m = len(codes), fleet.start.n_components
     found = Found(np.full((n, m), np.nan), np.full(n, -1), np.full(n, np.nan), verdict)
     if len(in_turn):
         X = data.X[in_turn]

@@ -41,7 +41,7 @@ def session(master: str | None = None, **settings: Any) -> SparkSession:
         prepare(running)
         return running
     if not has_java():
-        raise RuntimeError(NO_JAVA)
+        raise OSError(NO_JAVA)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName("hmmstream")
     if master is None and "SPARK_ENV_LOADED" not in os.environ:
@@ -58,7 +58,7 @@ def session(master: str | None = None, **settings: Any) -> SparkSession:
 
 def has_java() -> bool:
     home = os.environ.get("JAVA_HOME")
-    return shutil.which("java", path=os.path.join(home, "bin")) is not None if home else shutil.which("java") is not None
+    return shutil.which("java", path=os.path.join(home, "bin") if home else None) is not None
 
 
 def prepare(spark: SparkSession) -> None:

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 
-from hmmstream import checkpoint
+from hmmstream import checkpoint, schedule
 from hmmstream.arrays import FloatArray
 from hmmstream.fleet import Fleet
 from hmmstream.model import HMM
@@ -25,7 +25,7 @@ from hmmstream.recursions import online
 from hmmstream.spark.columns import Columns
 from hmmstream.spark.keyed import count_refused, follow, lowest, numbered
 from hmmstream.spark.session import session
-from hmmstream.spark.stored import with_start
+from hmmstream.spark.stored import fleet_of, with_start
 from hmmstream.spark.streaming import BUCKETS_A_PARTITION, bucket
 from hmmstream.streams import Pace
 
@@ -54,9 +54,9 @@ class Shared(NamedTuple):
 
     @classmethod
     def decode(cls, data: bytes, classes: Sequence[type] = ()) -> Shared:
-        models, numbers = checkpoint.decode_with_notes(data, classes)
-        arrays = np.array(numbers["S"]), np.array(numbers["mean_S"])
-        return cls(*models, *arrays, numbers["n_observations"], numbers["log_scale"])
+        (model, averaged), numbers = checkpoint.decode_with_notes(data, classes)
+        S, mean_S = np.array(numbers["S"]), np.array(numbers["mean_S"])
+        return cls(model, averaged, S, mean_S, numbers["n_observations"], numbers["log_scale"])
 
     def merged(self, gains: list[Gain], pace: Pace, n_min: float) -> Shared:
         """What comes of a batch: what all buckets have gained, added to what is kept of the past."""
@@ -101,8 +101,9 @@ def learn_shared(
 ) -> StreamingQuery:
     """Learn one model from all keys of a streaming table: each has its own hidden states, their statistics are merged.
 
-    A batch begins with the same parameters for all keys. Within it each bucket of keys goes on with what it sees itself;
-    at its end what all have gained is added up, and one M-step gives the parameters that the next batch begins with.
+    A batch begins with the same parameters for all keys. Within it each bucket of keys goes on with what it sees
+    itself; at its end what all have gained is added up, and one M-step gives the parameters that the next one begins
+    with.
 
     Parameters
     ----------
@@ -113,7 +114,8 @@ def learn_shared(
     checkpoint : str
         A folder for the model, the states of all keys and the query's progress.
     **trigger
-        When batches run, as of Spark's ``trigger``: ``availableNow=True``, the default, or ``processingTime="10 seconds"``.
+        When batches run, as of Spark's ``trigger``: ``availableNow=True``, the default, or
+        ``processingTime="10 seconds"``.
 
     Returns
     -------
@@ -125,7 +127,8 @@ def learn_shared(
     if model.prior is not None:
         raise ValueError("learn_shared knows no prior: leave it out")
     n_buckets = n_buckets or BUCKETS_A_PARTITION * int(df.sparkSession.conf.get("spark.sql.shuffle.partitions"))
-    m = model.init.n_components
+    start, step_size = fleet_of(model).start, schedule.resolve(model.step)
+    m = start.n_components
 
     def learn(batch: DataFrame, number: int) -> None:
         spark = batch.sparkSession
@@ -133,13 +136,13 @@ def learn_shared(
             return
         if number == 0:
             before = spark.createDataFrame([], KEPT)
-            shared = Shared.beginning(model.init)
+            shared = Shared.beginning(start)
         else:
             before = kept(spark, checkpoint, number - 1)
             shared = Shared.decode(before.where(F.col("bucket") == TOGETHER).first()["held"])
         rows = columns.passed_on(batch).withColumn("bucket", bucket(n_buckets))
         states = before.where(F.col("bucket") != TOGETHER)
-        pace = Pace.of(model.step, shared.n_observations, batch.count())
+        pace = Pace.of(step_size, shared.n_observations, batch.count())
         schema = f"{columns.found_schema(m)}, {KEPT}, n bigint, weight double, statistic binary"
         step = step_of(model, columns, shared, pace)
         found = rows.groupBy("bucket").cogroup(states.groupBy("bucket")).applyInPandas(step, schema).persist()
@@ -198,12 +201,13 @@ def step_of(model: OnlineHMM, columns: Columns, shared: Shared, pace: Pace) -> A
 
     def step(rows: pd.DataFrame, states: pd.DataFrame) -> pd.DataFrame:
         number = int((rows if len(rows) else states)["bucket"].iloc[0])
-        nothing = columns.nothing(model.init.n_components).assign(bucket=number)
+        nothing = columns.nothing(shared.model.n_components).assign(bucket=number)
         if not len(rows):
             none = np.zeros(len(shared.S)).tobytes()
             return nothing.assign(held=states["held"], n=0, weight=0.0, statistic=[none])
         settings = model.get_params(deep=False) | {"engine": "dense"}
-        fleet, notes = Fleet(**settings, shared=True, n_jobs=1), {"last": [], "refused": [], "log_scale": log_scale}
+        fleet = Fleet(**settings, shared=True, n_jobs=1)
+        notes: dict[str, Any] = {"last": [], "refused": [], "log_scale": log_scale}
         if len(states):
             fleet, notes = checkpoint.decode_with_notes(states["held"].iloc[0])
         ids = fleet.ids.tolist()

@@ -55,8 +55,8 @@ def models(path: str, key: Any = None, *, classes: Iterable[type] = ()) -> Any:
     DataFrame or OnlineHMM
         A row a key: ``key``, ``last`` (the place in its order that was learned last; timestamps in microseconds, dates
         in days since 1970), ``refused`` (rows that were not learned from), ``n_samples_seen``, ``log_likelihood``,
-        ``probabilities`` (of each state now), ``startprob``, ``transmat``, the values of the emission such as ``means``,
-        and ``vector``: all that is known, from which learning can go on.
+        ``probabilities`` (of each state now), ``startprob``, ``transmat``, the values of the emission, such as
+        ``means``, and ``vector``: all that is known, from which learning can go on.
     """
     fleet = fleet_in(path, classes)
     held = state(path, MODELS).select("user_map_key.key", "user_map_value.*")
@@ -121,7 +121,7 @@ def type_of(value: Any) -> str:
 
 def described(fleet: Fleet) -> dict[str, Any]:
     """What a fleet knows of its streams, by the names of the table's columns."""
-    values = {name: getattr(fleet, f"{name}_") for name in fleet.prototype.init.emission.value_names}
+    values = {name: getattr(fleet, f"{name}_") for name in fleet.start.emission.value_names}
     return {
         "n_samples_seen": fleet.n_samples_seen_,
         "log_likelihood": fleet.log_likelihood_,

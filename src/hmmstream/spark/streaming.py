@@ -59,9 +59,9 @@ def learn_stream(
     -------
     streaming DataFrame
         The columns of key, order and values, then ``probabilities`` (of each state, given all rows of the key up to
-        this one), ``state`` (the most likely), ``surprise`` (minus the log predictive density) and ``refused``: null, or
-        why the row was not learned from: "incomplete" (no key or order), "late" (it comes before one that was learned
-        already), "twice" (at the same place as one that was) or "impossible" (a value that cannot occur).
+        this one), ``state`` (the most likely), ``surprise`` (minus the log predictive density) and ``refused``: null,
+        or why the row was not learned from: "incomplete" (no key or order), "late" (it comes before one that was
+        learned already), "twice" (at the same place as one that was) or "impossible" (a value that cannot occur).
     """
     if not df.isStreaming:
         raise ValueError("this is a table at rest: use learn_table")
@@ -72,7 +72,7 @@ def learn_stream(
     n_buckets = n_buckets or BUCKETS_A_PARTITION * int(spark.conf.get("spark.sql.shuffle.partitions"))
     rows = columns.passed_on(df).withColumn("bucket", bucket(n_buckets))
     given = None if start is None else columns.given(start).withColumn("bucket", bucket(n_buckets)).groupBy("bucket")
-    m = model.init.n_components
+    m = fleet_of(model).start.n_components
     found = rows.groupBy("bucket").transformWithStateInPandas(
         LearningProcessor(model, columns, forget_after),
         outputStructType=columns.found_schema(m),
@@ -89,7 +89,7 @@ def bucket(n_buckets: int) -> Column:
 
 
 class LearningProcessor(StatefulProcessor):
-    """Learns the rows of a bucket. What it keeps is a map from keys to models, and once, what kind of models they are."""
+    """Learns the rows of a bucket. It keeps a map from keys to models, and once, what kind of models they are."""
 
     def __init__(self, model: OnlineHMM, columns: Columns, forget_after: timedelta | None) -> None:
         self.model, self.columns, self.forget_after = model, columns, forget_after

@@ -53,8 +53,9 @@ def learn_table(
     is_row = F.col("vector").isNull()  # models come before the rows of their keys
     rows = rows.repartition("key").sortWithinPartitions("key", is_row, "place")
     if output == "rows":
-        found = rows.mapInPandas(TableLearner(model, columns, output), columns.found_schema(model.init.n_components))
-        return columns.handed_back(found, model.init.n_components)
+        m = fleet_of(model).start.n_components
+        found = rows.mapInPandas(TableLearner(model, columns, output), columns.found_schema(m))
+        return columns.handed_back(found, m)
     schema = f"key {columns.held_key_type}, {columns.held_schema}"
     return table(rows.mapInPandas(TableLearner(model, columns, output), schema), fleet_of(model))
 
