@@ -51,13 +51,16 @@ class Compilable:
     A subclass names two things. ``compiled_methods`` are methods written in the part of Python that numba understands:
     each is compiled into the loop that calls it. ``constants`` are attributes that those methods may read from
     ``self``: their values are fixed when the loop is compiled, so that ``range(self.n_features)`` unrolls. A constant
-    may be a Compilable itself. Nothing else of the object is visible to compiled code.
+    may be a Compilable itself. Nothing else of the object is visible to compiled code. Of methods that are called only
+    where a constant is true, ``only_if`` may say so: elsewhere they are not compiled, which saves time. It holds for
+    the class itself, not for those that derive from it.
 
     The same methods run as ordinary Python when called from Python.
     """
 
     compiled_methods: ClassVar[tuple[str, ...]] = ()
     constants: ClassVar[tuple[str, ...]] = ()
+    only_if: ClassVar[dict[str, str]] = {}  # a method's name, and that of the constant
 
     @classmethod
     def inherited(cls, names: str) -> tuple[str, ...]:

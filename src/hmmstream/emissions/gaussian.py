@@ -69,6 +69,9 @@ class Gaussian(Emission):
         "centre",
         "floor",
     )
+    only_if: ClassVar[dict[str, str]] = dict.fromkeys(
+        ("condition", "fill_gaps", "gradient_dense", "maximize_covariances", "prepare_dense"), "is_dense"
+    )
     value_names = ("means", "covars")
     is_centred = True
     is_moderate = True

@@ -198,9 +198,13 @@ def _make_callable(name: str, signature: inspect.Signature) -> None:
             raise TypeError(f"{name} takes another number of arguments in another family: give this one another name")
         return
     _METHODS[name] = n_arguments
+    never_called = eval(f"lambda {', '.join(signature.parameters)}: 0.0")  # numba knows no arguments by the star here
 
     def method(self: CompilableType, *arguments: Any) -> Any:
-        return getattr(CLASSES[self.name], name)
+        cls = CLASSES[self.name]
+        only_if = vars(cls).get("only_if", {})  # not that of a base: another class may call its methods elsewhere
+        is_called = name not in only_if or dict(self.constants)[only_if[name]]
+        return getattr(cls, name) if is_called else never_called
 
     setattr(method, "__signature__", signature)  # numba matches calls against it
     overload_method(CompilableType, name, strict=False, jit_options=INLINE)(method)

@@ -376,7 +376,7 @@ def maximize_at(
             some_died |= state.alive[i] <= 0.0
     if all_live or total > DEAD:
         least = RARE if some_died else EXTINCT  # the dead must be able to return
-        maximize_transitions(shape, state, S, groups, shares, leaders, least, some_died or all_live)
+        maximize_transitions(shape, state, S, groups, shares, leaders, least, some_died | all_live)
         emission.maximize(emissions, state.alive, state.theta)
         emission.prepare(state.theta)
 
