@@ -96,17 +96,17 @@ def log_density(emission, i: int, y: np.ndarray) -> float:
         match emission:
             case Gaussian():
                 cov = covariances(emission)[i][np.ix_(at, at)]
-                return float(stats.multivariate_normal(emission.means[i, at], cov).logpdf(y[at]))
+                return float(stats.multivariate_normal.logpdf(y[at], emission.means[i, at], cov))
             case Categorical():
                 return float(np.log(emission.probs[i, int(y[0])]))
             case Multinomial():
-                return float(stats.multinomial(int(y.sum()), emission.probs[i]).logpmf(y))
+                return float(stats.multinomial.logpmf(y, int(y.sum()), emission.probs[i]))
             case Poisson():
-                return float(stats.poisson(emission.rates[i, at]).logpmf(y[at]).sum())
+                return float(stats.poisson.logpmf(y[at], emission.rates[i, at]).sum())
             case Exponential():
-                return float(stats.expon(scale=1 / emission.rates[i, at]).logpdf(y[at]).sum())
+                return float(stats.expon.logpdf(y[at], scale=1 / emission.rates[i, at]).sum())
             case Bernoulli():
-                return float(stats.bernoulli(emission.probs[i, at]).logpmf(y[at].astype(int)).sum())
+                return float(stats.bernoulli.logpmf(y[at].astype(int), emission.probs[i, at]).sum())
             case Geometric():
                 return float(stats.geom.logpmf(y[at], emission.probs[i, at]).sum())
             case NegativeBinomial():
@@ -124,7 +124,7 @@ def log_density(emission, i: int, y: np.ndarray) -> float:
                 return float(logsumexp(np.log(emission.weights[i]) + g))
             case LinearRegression():
                 line = emission.intercepts[i] + emission.coefficients[i] @ y[:-1]
-                return float(stats.norm(line, np.sqrt(emission.variances[i])).logpdf(y[-1]))
+                return float(stats.norm.logpdf(y[-1], line, np.sqrt(emission.variances[i])))
             case Independent():
                 return sum(log_density(part, i, own) for part, own in taken_apart(emission, y))
     return emission.reference_log_density(i, y)
