@@ -21,7 +21,7 @@ test: .venv/test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest -W error -n 2 --dist loadfile --durations 10  # a file's tests share what they compile
+	$(BIN)/pytest -W error -n 2 --dist loadfile --no-loadscope-reorder --durations 10  # a file's tests share what they compile
 
 paper: .venv/paper
 	$(BIN)/python -m paper
