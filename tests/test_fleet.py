@@ -190,8 +190,10 @@ def test_a_step_function_that_fails_leaves_nothing_behind():
 
 
 def test_values_of_families_whose_parameters_are_made_of_others():
-    X = np.stack([models.make("gaussian-mixture").sample(40, seed)[0] for seed in range(2)], axis=1)
-    fleet = Fleet(init=models.rough_start("gaussian-mixture"), n_jobs=1).partial_fit(X)
+    start = models.rough_start("gaussian-mixture")
+    fleet = Fleet(init=start)
+    for stream in range(2):
+        fleet.put(stream, OnlineHMM(init=start).partial_fit(models.make("gaussian-mixture").sample(40, stream)[0]))
     for name in fleet.extract(1).model_.emission.value_names:
         np.testing.assert_array_equal(getattr(fleet, f"{name}_")[1], getattr(fleet.extract(1), f"{name}_"))
 

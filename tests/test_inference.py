@@ -57,7 +57,7 @@ def test_sequences_are_independent(family):
     np.testing.assert_array_equal(best, np.concatenate([piece.best for piece in pieces]))
 
 
-@pytest.mark.parametrize("m", [1, 2, 3, 5, 8, 9, 13, 16, 33])
+@pytest.mark.parametrize("m", [1, 2, 3, 8, 9, 16, 33])
 def test_any_number_of_states(m):
     rng = np.random.default_rng(m)
     hmm = HMM(rng.dirichlet(np.ones(m)), rng.dirichlet(np.ones(m), size=m), Poisson(rng.uniform(0.5, 20, m)))

@@ -6,10 +6,8 @@ import pytest
 
 from hmmstream import (
     HMM,
-    Bernoulli,
     Categorical,
     Constant,
-    Exponential,
     Gaussian,
     Learner,
     Masked,
@@ -135,30 +133,31 @@ def test_no_variance_falls_below_a_floor_relative_to_the_data():
 
 
 def test_an_observation_impossible_in_every_state_tells_nothing_about_the_state():
-    start = HMM([0.6, 0.4], [[0.9, 0.1], [0.2, 0.8]], Categorical(probs=[[0.5, 0.5, 0.0], [0.1, 0.9, 0.0]]))
+    probs = [[0.5, 0.4, 0.1, 0.0], [0.1, 0.8, 0.1, 0.0], [0.2, 0.2, 0.6, 0.0]]
+    start = HMM([0.6, 0.3, 0.1], models.make("categorical").transmat, Categorical(probs=probs))
     learner = learned(start, [0, 1, 0])
     before = learner.filtered_proba
-    learner.learn_one(2)
+    learner.learn_one(3)
     np.testing.assert_allclose(learner.filtered_proba, before @ start.transmat, rtol=1e-12)
     assert learner.log_likelihood == -np.inf
-    learner.learn(np.tile([0, 1, 2], 50))  # and it is learned all the same
+    learner.learn(np.tile([0, 1, 3], 50))  # and it is learned all the same
     assert_sane(learner)
-    assert (learner.last_model.emission.probs[:, 2] > 0.1).all()
+    assert (learner.last_model.emission.probs[:, 3] > 0.1).all()
 
 
 def test_a_start_that_is_all_but_impossible_leaves_no_nan():
-    start = HMM([1e-310, 1.0], [[0.9, 0.1], [0.2, 0.8]], Poisson([1e5, 0.0]))
+    start = HMM([1e-310, 0.5, 0.5], models.make("poisson").transmat, Poisson([1e5, 0.0, 0.0]))
     learner = learned(start, [100_000, 0, 1])
     assert_sane(learner)
 
 
 def test_what_only_an_unreachable_state_explains_is_not_impossible():
-    """Left–right chain: the reachable state's density underflows, the unreachable one's does not."""
+    """A chain that never moves: the reachable state's density underflows, the unreachable one's does not."""
     start = HMM(
         [1.0, 0.0, 0.0],
         [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
         Gaussian("tied", means=[0.0, 1000.0, 2000.0], covars=1.0),
-        Masked.left_right(3),
+        Masked.banded(3),
     )
     learner = learned(start, [0.0, 1000.0])
     np.testing.assert_array_equal(learner.filtered_proba, [1.0, 0.0, 0.0])
@@ -179,9 +178,9 @@ def test_a_missing_row_moves_the_chain_on_and_teaches_nothing(family):
 
 
 def test_a_stream_that_begins_with_missing_rows_is_learned_as_if_they_were_not_there():
-    hmm = models.make("poisson", "independent")
+    hmm = models.make("gaussian-paper", "independent")
     X = hmm.sample(3000, 6)[0]
-    start = models.rough_start("poisson", "independent")
+    start = models.rough_start("gaussian-paper", "independent")
     start = HMM(start.transmat[0], start.transmat, start.emission, start.transition)
     gap = learned(start, np.full(10_000, np.nan), X).last_model
     np.testing.assert_allclose(models.values(gap), models.values(learned(start, X).last_model), rtol=1e-9)
@@ -204,32 +203,33 @@ def test_gaps_in_features_that_determine_each_other_leave_no_nan(family):
 
 
 @pytest.mark.parametrize(
-    ("emission", "bad", "why"),
+    ("family", "bad", "why"),
     [
-        (Gaussian("diag", means=[0, 1], covars=[1, 1]), np.inf, "finite"),
-        (Gaussian("diag", means=[0, 1], covars=[1, 1]), -np.inf, "finite"),
-        (Poisson([1, 2]), -1, "a count"),
-        (Poisson([1, 2]), 0.5, "a count"),
-        (Exponential([1, 2]), -0.1, "not negative"),
-        (Bernoulli([0.1, 0.2]), 2, "0 or 1"),
-        (Categorical(probs=[[0.5, 0.5], [0.1, 0.9]]), 2, "0, 1, …, 1"),
-        (Categorical(probs=[[0.5, 0.5], [0.1, 0.9]]), -1, "0, 1, …, 1"),
+        ("gaussian-diag", np.inf, "finite"),
+        ("gaussian-diag", -np.inf, "finite"),
+        ("poisson", -1, "a count"),
+        ("poisson", 0.5, "a count"),
+        ("exponential", -0.1, "not negative"),
+        ("bernoulli", 2, "0 or 1"),
+        ("categorical", 4, "0, 1, …, 3"),
+        ("categorical", -1, "0, 1, …, 3"),
     ],
 )
-def test_a_refused_chunk_names_row_and_column_and_changes_nothing(emission, bad, why):
-    learner = Learner(HMM([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], emission))
-    learner.learn(np.ones(50))
+def test_a_refused_chunk_names_row_and_column_and_changes_nothing(family, bad, why):
+    hmm = models.make(family)
+    learner = Learner(hmm)
+    learner.learn(np.ones((50, hmm.n_features)))
     before = learner.vector.copy()
-    X = np.ones((100, 1))
-    X[70] = bad
-    with pytest.raises(ValueError, match=rf"X\[70, 0\] is {bad}.*{why}"):
+    X = np.ones((100, hmm.n_features))
+    X[70, -1] = bad
+    with pytest.raises(ValueError, match=rf"X\[70, {hmm.n_features - 1}\] is {bad}.*{why}"):
         learner.learn(X)
     with pytest.raises(ValueError, match=why):
         learner.learn(X, lengths=[60, 40])
     with pytest.raises(ValueError, match=why):
         learner.follow(X)
     with pytest.raises(ValueError, match=why):
-        learner.learn_one(bad)
+        learner.learn_one(X[70])
     np.testing.assert_array_equal(learner.vector, before)
 
 
@@ -322,12 +322,11 @@ def test_a_state_comes_back_with_any_step(step, update_every):
 
 
 def test_a_dead_state_keeps_its_covariance_while_the_scale_of_the_data_grows():
-    start = HMM(
-        [0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], Gaussian("full", means=[[0, 0], [1e6, 1e6]], covars=[np.eye(2)] * 2)
-    )
+    levels = Gaussian("full", means=[[0, 0], [1e6, 1e6], [-1e6, 1e6]], covars=[np.eye(2)] * 3)
+    start = HMM([0.8, 0.1, 0.1], models.make("gaussian-full").transmat, levels)
     X = np.random.default_rng(10).normal(size=(20_000, 2))
     model = learned(start, X * 1e-3, X * 1e8, step=Constant(0.01)).last_model
-    np.testing.assert_array_equal(model.emission.covars[1], np.eye(2))
+    np.testing.assert_array_equal(model.emission.covars[1:], [np.eye(2)] * 2)
 
 
 @pytest.mark.parametrize("X", [[], np.empty((0, 1))])

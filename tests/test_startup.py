@@ -53,9 +53,9 @@ def run(code, cache, path=ROOT / "src", cwd=None):
 
 
 def ratio(code, imports, cache):
-    """Processor time of a process that runs ``code`` over that of one that only imports, best of five each."""
+    """Processor time of a process that runs ``code`` over that of one that only imports, best of three each."""
     best = {}
-    for _ in range(5):
+    for _ in range(3):
         for program in (code, imports):
             before = resource.getrusage(resource.RUSAGE_CHILDREN)
             run(program, cache)

@@ -58,9 +58,9 @@ def levels(m, stay=0.9, variance=0.2, shift=0.0):
 def test_a_statistic_that_is_too_long_for_a_vector():
     """Few states, rows that share a matrix, and many numbers a state."""
     rng = np.random.default_rng(0)
-    probs = rng.dirichlet(np.ones(20), 4)
-    start = HMM(np.full(4, 0.25), np.full((4, 4), 0.1) + 0.6 * np.eye(4), Categorical(probs=probs))
-    assert 4 * start.emission.n_statistics > window.LONGEST_VECTOR
+    probs = rng.dirichlet(np.ones(40), 2)
+    start = HMM([0.5, 0.5], [[0.8, 0.2], [0.1, 0.9]], Categorical(probs=probs))
+    assert 2 * start.emission.n_statistics > window.LONGEST_VECTOR
     dense, windowed = (Learner(start, engine=engine, update_every=5) for engine in ("dense", "window"))
     for learner in (dense, windowed):
         learner.learn(start.sample(600, 1)[0])
