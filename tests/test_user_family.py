@@ -8,6 +8,7 @@ import pytest
 from numba import typeof
 
 from hmmstream import HMM, Exponential, Gaussian, IndependentFeatures, Learner
+from hmmstream.compilable import workspace
 
 
 class UserLogNormal(IndependentFeatures):
@@ -136,6 +137,21 @@ def test_what_only_sampling_refers_to_is_not_part_of_the_compiled_family():
         return typeof(Family([1.0, 2.0]))
 
     assert make(lambda states: 0) == make(lambda states: 1)
+
+
+def test_what_a_family_never_calls_may_be_called_by_one_that_derives_from_it():
+    """The density of a feature with a variance of its own, by the method for correlated features."""
+
+    class Conditioned(Gaussian):
+        def log_density(self, theta, y):
+            return self.condition(theta, y, workspace(1), workspace(1))
+
+    values = {"means": [0.0, 2.0], "covars": [[0.5], [3.0]]}
+    ours, plain = (
+        HMM([0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]], kind("diag", **values)) for kind in (Conditioned, Gaussian)
+    )
+    X = plain.sample(50, 0)[0]
+    assert ours.log_likelihood(X) == pytest.approx(plain.log_likelihood(X), rel=1e-12)
 
 
 def test_a_statistic_that_overflows_leaves_no_nan():
