@@ -402,7 +402,7 @@ def hostile(document, rng):
 
 @pytest.mark.filterwarnings("ignore")
 def test_a_hostile_file_is_refused_or_is_a_model_that_works(tmp_path):
-    """2,000 files with right checksums and wrong contents. What is loaded learns, and stays finite."""
+    """4,000 files with right checksums and wrong contents. What is loaded learns, and stays finite."""
     rng = np.random.default_rng(6)
     path = tmp_path / "model.hmm"
     documents = []
@@ -411,7 +411,7 @@ def test_a_hostile_file_is_refused_or_is_a_model_that_works(tmp_path):
         tree = take_out({"version": 1, "holds": describe(source), "notes": {}}, arrays, "")
         documents.append({"tree": tree, "arrays": arrays})
     n_loaded = 0
-    for trial in range(2000):
+    for trial in range(4000):
         try:
             document = hostile(documents[trial % len(documents)], rng)
             if document is None:
