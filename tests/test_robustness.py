@@ -15,6 +15,7 @@ from hmmstream import (
     Power,
     StatisticAverage,
 )
+from hmmstream.recursions import online, rows
 
 
 def learned(start, *chunks, **options):
@@ -252,6 +253,21 @@ def test_what_is_not_a_record_of_the_right_shape_is_refused(X):
     with pytest.raises(ValueError, match="X must"):
         learner.learn(X)
     assert learner.n_samples_seen == 0
+
+
+def test_rows_that_are_marked_as_read_only_are_compiled_for_like_others(stream):
+    X, marked = stream[:100], stream[:100].copy()
+    marked.flags.writeable = False
+    weights = np.full(100, 0.5)
+    a, b = (Learner(models.paper_start()) for _ in range(2))
+    a.learn(X, weights=weights)
+    expected = models.paper_start().log_likelihood(X)
+    n_compiled = [len(loop.signatures) for loop in (online.learn, rows.check, rows.densities)]
+    b.learn(marked, weights=weights)
+    assert models.paper_start().log_likelihood(marked) == expected
+    assert [len(loop.signatures) for loop in (online.learn, rows.check, rows.densities)] == n_compiled
+    np.testing.assert_array_equal(b.vector, a.vector)
+    assert not marked.flags.writeable
 
 
 def test_masked_and_none_are_missing(stream):

@@ -83,7 +83,19 @@ def matrix(X: ArrayLike) -> FloatArray:
         raise ValueError(f"X must have shape (n,) or (n, d), a row an observation, got {np.shape(X)}")
     if array.shape[1] == 0:
         raise ValueError(f"X has 0 feature(s) (shape={array.shape}) while a minimum of 1 is required.")
-    return np.require(array, np.float64, ["C_CONTIGUOUS", "ALIGNED"])
+    array = np.require(array, np.float64, ["C_CONTIGUOUS", "ALIGNED"])
+    return array if array.flags.writeable else np.asarray(_Unmarked(array))
+
+
+class _Unmarked:
+    """The memory of an array that is marked as read-only, as those of frames and mapped files are, without the mark.
+
+    Nothing here writes to rows, but for compiled code such arrays are a type of their own: all would be compiled again.
+    """
+
+    def __init__(self, array: FloatArray) -> None:
+        self.array = array
+        self.__array_interface__ = {**array.__array_interface__, "data": (array.ctypes.data, False)}
 
 
 def observations(X: ArrayLike, n_features: int) -> FloatArray:

@@ -502,11 +502,12 @@ class Learner:
         trial: FloatArray | None = None,
     ) -> None:
         """Bring the state up to date, or in its place a copy, for a ``trial``: then the parameters are held."""
-        loop = self._loop or self._specialize()
         if states is not None or weights is not None:
             states = np.full(len(X), UNKNOWN) if states is None else states
             weights = np.ones(len(X)) if weights is None else weights
             loop = online.learn
+        else:
+            loop = self._loop or self._specialize()
         steps = NO_STEPS
         n = int(self.vector[TIME])
         if is_recall:
