@@ -11,7 +11,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
 # The first compiles the loops of all families, of which the second needs none: later files find them in the cache,
 # where two files at a time would compile them twice. Then those that take long: if one came last, a core would idle.
-FIRST = ["exactness", "batch", "sklearn", "selfstart", "window", "compat_hmmlearn", "fleet", "information"]
+FIRST = ["exactness", "batch", "spark", "sklearn", "selfstart", "window", "compat_hmmlearn", "fleet", "information"]
 RANK = {f"test_{name}.py": rank for rank, name in enumerate(FIRST)}
 
 

@@ -87,7 +87,7 @@ def test_learning_equals_the_dense_recursion(family, structure, update_every):
 def test_ten_thousand_observations_of_chains_that_mix_and_that_hardly_do(family, structure, chain):
     """A sample of ``python -m benchmarks.window``, which goes through every family and structure."""
     row = exactness.compare(family, structure, chain)
-    assert row.difference < max(TOLERANCE, 10.0 * row.rounding)
+    assert row.difference < TOLERANCE
 
 
 def test_sequences_known_states_weights_and_few_updates_make_no_difference():
