@@ -38,7 +38,7 @@ def job(folder: str, name: str, master: str) -> None:
     spark.sparkContext.setLogLevel("OFF")
     files = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(f"{folder}/in")
     model = OnlineHMM(init=EXAMPLES["paper"].model)
-    learned = learn_stream(files, key="id", value="v", order="t", model=model)
+    learned = learn_stream(files, key="id", value="v", order="t", model=model, n_buckets=8)
     query = learned.writeStream.format("parquet").option("path", f"{folder}/{name}-out")
     query = query.option("checkpointLocation", f"{folder}/{name}").trigger(availableNow=True)
     query.start().awaitTermination()

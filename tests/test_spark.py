@@ -37,6 +37,7 @@ PAGE = Path(__file__).parent.parent / "docs" / "spark.md"
 MODEL = OnlineHMM(init=paper_start(), averaging=StatisticAverage())
 COLUMNS = {"key": "id", "value": "v", "order": "t"}
 SCHEMA = "id string, v double, t bigint"
+DEFAULTS = {"model": MODEL, "n_buckets": 4}  # fewer than usual: each takes time
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +80,7 @@ def stream(spark, folder, files_per_batch=1):
 def run(spark, folder, name, files_per_batch=1, **settings):
     """Learn from all files of a folder: what the rows show, and where the models are."""
     output, checkpoint = str(folder / f"{name}-out"), str(folder / name)
-    learned = learn_stream(stream(spark, folder, files_per_batch), **{**COLUMNS, "model": MODEL, **settings})
+    learned = learn_stream(stream(spark, folder, files_per_batch), **{**COLUMNS, **DEFAULTS, **settings})
     query = learned.writeStream.format("parquet").option("path", output).option("checkpointLocation", checkpoint)
     query.trigger(availableNow=True).start().awaitTermination()
     return spark.read.parquet(output).toPandas().sort_values(["id", "t"], ignore_index=True), checkpoint
@@ -168,9 +169,12 @@ def test_models_to_start_from(spark, learned, tmp_path):
 def test_silent_keys_are_forgotten(spark, tmp_path):
     frame = records(5)
     write_files([frame], tmp_path / "in")
+    _, lasting = run(spark, tmp_path, "long", forget_after=timedelta(days=1))
+    assert sorted(held(lasting)["n_samples_seen"]) == sorted(frame.groupby("id").size())
     run(spark, tmp_path, "short", forget_after=timedelta(milliseconds=1))
     (tmp_path / "in" / "0000.parquet").rename(tmp_path / "seen.parquet")
     frame.assign(t=frame["t"] + 10_000).head(50).to_parquet(tmp_path / "in" / "0001.parquet")
+    assert held(str(tmp_path / "short")).empty
     rows, _ = run(spark, tmp_path, "short", forget_after=timedelta(milliseconds=1))
     again = rows[rows["t"] > 5_000].sort_values(["id", "t"])
     fresh = learn_table(spark.createDataFrame(frame.head(50)), **COLUMNS, model=MODEL).toPandas()
@@ -183,9 +187,11 @@ def test_a_checkpoint_of_other_models_is_refused(spark, learned):
     assert template(checkpoint).init.n_components == 2
     assert template(str(folder / "nothing")) is None
     frame.head(1).assign(t=9999).to_parquet(folder / "in" / "9999.parquet")
-    other = OnlineHMM(init=paper_start(), n_min=100)
-    with pytest.raises(PySparkException, match="other settings or from another start"):
-        run(spark, folder, "three", model=other)
+    for changed in ({"model": OnlineHMM(init=paper_start(), n_min=100)}, {"n_buckets": 1000}):
+        with pytest.raises(PySparkException, match="other settings, from another start or in another number"):
+            run(spark, folder, "three", **changed)
+    with pytest.raises(ValueError, match="is a function, which a file cannot hold"):
+        learn_stream(stream(spark, folder), **COLUMNS, model=OnlineHMM(init=paper_start(), step=lambda n: n**-0.6))
 
 
 # --- tables ---------------------------------------------------------------------------------------------------------
@@ -205,14 +211,13 @@ def test_a_table_is_learned_as_the_stream_of_its_rows(spark, learned):
     assert (found["vector"] == held(checkpoint)["vector"]).all()
 
 
-def test_rows_that_cannot_be_learned_are_named(spark):
+@pytest.mark.parametrize("kind", ["timestamp", "timestamp_ntz"])
+def test_rows_that_cannot_be_learned_are_named(spark, kind):
     """Keys that are numbers, an order in time, and several things that are wrong."""
-    times = pd.to_datetime("2026-01-01") + pd.to_timedelta(range(6), "h")
+    times = pd.to_datetime("1969-12-31T21:00:00.000001") + pd.to_timedelta(range(6), "h")
     frame = pd.DataFrame({"id": pd.array([1, 1, 1, None, 2, 2], "Int64"), "v": [1, -1, 3, 4, 2.5, 6], "t": times})
     frame = pd.concat([frame, frame.iloc[[0]], pd.DataFrame({"id": pd.array([2], "Int64"), "v": [1.0], "t": [pd.NaT]})])
-    rows = spark.createDataFrame(
-        frame.astype({"id": object}).where(frame.notna(), None), "id int, v double, t timestamp"
-    )
+    rows = spark.createDataFrame(frame.astype({"id": object}).where(frame.notna(), None), f"id int, v double, t {kind}")
     found = learn_table(rows, **COLUMNS, model=OnlineHMM(init=poisson())).toPandas()
     counts = found["refused"].value_counts().to_dict()
     assert counts == {"impossible": 2, "incomplete": 2, "twice": 1}
@@ -229,7 +234,7 @@ def test_rows_that_cannot_be_learned_are_named(spark):
         ({"key": "nobody"}, "no column 'nobody'"),
         ({"key": "v"}, "different columns"),
         ({"value": "id", "key": "t", "order": "v"}, "no number"),
-        ({"order": "id", "key": "t"}, "a number, a date or a timestamp"),
+        ({"order": "id", "key": "t"}, "an integer, a double, a date or a timestamp"),
         ({"model": OnlineHMM(init=HMM([1.0], [[1.0]], Gaussian("diag", [[0, 0]], [[1, 1]])))}, "of 2 columns"),
         ({"output": "nonsense"}, "'rows' or 'models'"),
     ],
@@ -241,7 +246,9 @@ def test_what_cannot_be_is_refused_before_anything_runs(spark, changed, message)
 
 
 def test_a_start_is_found_for_all_keys_together(spark):
-    table = spark.createDataFrame(records(50, 400))
+    frame = records(50, 400)
+    frame.loc[[3, 70], "v"] = np.inf  # what would be refused is left out
+    table = spark.createDataFrame(frame)
     model = find_start(table, **COLUMNS, model=OnlineHMM(2, Gaussian("tied"), random_state=0))
     np.testing.assert_allclose(model.init.emission.means[:, 0], [0.0, 1.0], atol=0.2)
 
@@ -266,9 +273,10 @@ def test_batch_em_equals_that_on_one_machine(spark, settings):
 def test_one_model_is_learned_from_all_keys(spark, tmp_path):
     """It comes as near as a fleet that sees all rows, and a batch that is repeated changes nothing."""
     frame = records(150, 300)
-    write_files(cut(frame, 3), tmp_path / "in")
+    first, second, third = cut(frame, 3)
+    write_files([first, second, pd.concat([first, second, third])], tmp_path / "in")  # the last brings all again
     output, checkpoint = str(tmp_path / "out"), str(tmp_path / "checkpoint")
-    settings = {**COLUMNS, "model": MODEL, "output": output, "checkpoint": checkpoint, "n_buckets": 3}
+    settings = {**COLUMNS, "model": MODEL, "output": output, "checkpoint": checkpoint, "n_buckets": 2}
 
     def learn():
         query = learn_shared(stream(spark, tmp_path), **settings)
@@ -280,7 +288,8 @@ def test_one_model_is_learned_from_all_keys(spark, tmp_path):
     truth = values(paper_model())
     assert abs(found - truth).max() < 0.2
     assert abs(found - values(together.model_)).max() < 0.1
-    assert len(rows) == len(frame)
+    assert rows["refused"].isna().sum() == len(frame)
+    assert rows["refused"].notna().sum() == len(first) + len(second)
     (tmp_path / "checkpoint" / "commits" / "2").unlink()
     (tmp_path / "checkpoint" / "commits" / ".2.crc").unlink(missing_ok=True)
     (tmp_path / "checkpoint" / "shared" / "2" / "_SUCCESS").unlink()
@@ -313,10 +322,12 @@ def test_the_command(spark, tmp_path, capsys):
     assert "no column 'nobody'" in capsys.readouterr().err
 
 
-def test_the_examples_of_the_page_run_in_order(spark, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_the_examples_of_the_page_run_in_order(spark, tmp_path):
     namespace = {"__name__": "example"}
-    for block in re.findall(r"```python\n(.*?)```", PAGE.read_text(), flags=re.DOTALL):
+    text = PAGE.read_text()
+    for name in ("readings", "shown", "checkpoint"):  # Spark looks from where it was started
+        text = text.replace(f'"{name}"', repr(str(tmp_path / name)))
+    for block in re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL):
         exec(compile(block, str(PAGE), "exec"), namespace)
 
 

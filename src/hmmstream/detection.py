@@ -49,13 +49,14 @@ class Detector:
         Of a row: those after an alarm are gathered.
     """
 
+    gathered: Record | None = None  # rows after an alarm, when there are enough now
+
     def __init__(self, idle: float, alarm_every: float, n_features: int) -> None:
         self._idle = math.ceil(idle)
         self._threshold = threshold_for(alarm_every / BLOCK)
         self.changes: list[Change] = []
         self.X, self.is_start = np.zeros((GATHERED, n_features)), np.zeros(GATHERED, dtype=np.bool_)
         self.n_gathered = GATHERED  # none are, until there is an alarm
-        self.gathered: Record | None = None  # rows after an alarm, when there are enough now
         self.begin(0)
 
     def begin(self, n_seen: int) -> None:

@@ -716,6 +716,8 @@ class Learner:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update({"refinement": None, "detector": None, **state})  # a pickle from before there was one
+        if self.refinement is not None and "past_blocks" not in vars(self.refinement):
+            self.refinement = None  # a pickle from before its second stage went by parameters: it goes on without
         self.vector = self.vector.copy()  # what was loaded may be read-only
         self.window = self.window and window.copy_of(self.window)
         self._lay_out()

@@ -284,6 +284,9 @@ class SharedStreams(HostStreams):
     two things: those of a round have the same weight, and there are new parameters once a round.
     """
 
+    pace: Pace | None = None  # where other fleets learn the same model
+    added = 0.0  # weight of the observations of the period
+
     def __init__(self, template: Learner, n_jobs: int) -> None:
         shape = template._shape
         super().__init__(template, n_jobs, fleet.own_size(shape))
@@ -291,8 +294,6 @@ class SharedStreams(HostStreams):
         self.scale = 1.0  # of the total
         self.n_observations = 0
         self.n_rounds = 0
-        self.pace: Pace | None = None  # where other fleets learn the same model
-        self.added = 0.0  # weight of the observations of the period
 
     @property
     def together(self) -> FloatArray:

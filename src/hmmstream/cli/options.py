@@ -48,12 +48,14 @@ left out. Of live streams, and of pipes, only text is read.
 
 def duration_or_count(text: str) -> tuple[str, float]:
     """ "10s" as ("seconds", 10.0), "500" as ("rows", 500.0)."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|min|h)?", text.strip())
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|min|h|d)?", text.strip())
     if not match or float(match[1]) <= 0.0 or (match[2] is None and "." in match[1]):
         raise argparse.ArgumentTypeError(f"{text!r} is neither a time (10s, 500ms, 5m, 1h) nor a number of rows (1000)")
     if match[2] is None:
         return "rows", float(match[1])
-    return "seconds", float(match[1]) * {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}[match[2]]
+    return "seconds", float(match[1]) * {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}[
+        match[2]
+    ]
 
 
 def seconds(text: str) -> float:
@@ -247,8 +249,8 @@ def parser() -> argparse.ArgumentParser:
     spark.add_argument("--schema", metavar="DDL", help="such as 'id string, t bigint, v double' (default: guessed)")
     spark.add_argument("--every", type=seconds, metavar="TIME", help="wait for more files, a batch each time (10s, 5m)")
     spark.add_argument("--files-per-batch", type=positive, default=100, metavar="N", help="at most (default: 100)")
-    spark.add_argument("--forget-after", type=seconds, metavar="TIME", help="forget keys silent for so long (24h)")
-    spark.add_argument("--buckets", type=positive, metavar="N", help="of keys (default: 4 for each partition)")
+    spark.add_argument("--forget-after", type=seconds, metavar="TIME", help="forget keys silent for so long (24h, 7d)")
+    spark.add_argument("--buckets", type=positive, metavar="N", help="of keys (default: 64)")
     spark.add_argument(
         "--master", metavar="URL", help="where to run (default: as spark-submit says, or all cores here)"
     )

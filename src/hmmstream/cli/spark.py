@@ -20,9 +20,10 @@ def spark_learn(options: Namespace) -> None:
         spark.sparkContext.setLogLevel("ERROR")
     kind = options.format or format_of(options.input)
     reading = {"header": "true"} if kind == "csv" else {}
-    table = spark.read.format(kind).options(**reading)
-    table = table.schema(options.schema) if options.schema else table.options(inferSchema="true")
-    at_rest = table.load(options.input)
+    at_rest = spark.read.format(kind).options(**reading)
+    if options.schema or kind != "parquet":
+        at_rest = at_rest.schema(options.schema or guessed(options, at_rest))
+    at_rest = at_rest.load(options.input)
     columns = {"key": options.key, "value": options.value, "order": options.order}
     model = template(options.checkpoint)
     if model is None:
@@ -30,16 +31,19 @@ def spark_learn(options: Namespace) -> None:
         if model.init == "auto":
             say(options, f"Finds values to start from in {options.input}")
             model = find_start(at_rest, **columns, model=model)
+    elif options.states not in (None, model.n_components):
+        raise ValueError(f"{options.checkpoint} has models of {model.n_components} states, not {options.states}")
     else:
         say(options, f"Goes on from {options.checkpoint}")
     stream = spark.readStream.format(kind).options(**reading, maxFilesPerTrigger=options.files_per_batch)
+    buckets = {} if options.buckets is None else {"n_buckets": options.buckets}
     lasting = None if options.forget_after is None else timedelta(seconds=options.forget_after)
     learned = learn_stream(
         stream.schema(at_rest.schema).load(options.input),
         **columns,
         model=model,
         forget_after=lasting,
-        n_buckets=options.buckets,
+        **buckets,
     )
     trigger: dict[str, Any] = {"availableNow": True}
     if options.every is not None:
@@ -68,11 +72,19 @@ def tell(options: Namespace, query: Any, told: int) -> int:
     return told
 
 
+def guessed(options: Namespace, reader: Any) -> str:
+    """The types of the columns of files that do not say them, such that later files will fit too."""
+    found = dict(reader.options(inferSchema="true").load(options.input).dtypes)
+    found |= {name: "double" for name in options.value if name in found}
+    found |= {name: "string" for name in [options.key] if name in found}
+    return ", ".join(f"`{name}` {kind}" for name, kind in found.items())
+
+
 def format_of(path: str) -> str:
     """The format of the files in a folder, as their names tell."""
-    spark = session()
-    names = [row["path"] for row in spark.read.format("binaryFile").load(path).select("path").limit(1).collect()]
+    files = session().read.format("binaryFile").load(path).select("path").limit(1).collect()
+    suffixes = files[0]["path"].rsplit("/", 1)[-1].split(".")[1:] if files else []
     for suffix in SUFFIXES:
-        if names and f".{suffix}" in names[0]:
+        if suffix in suffixes:
             return suffix
     raise ValueError(f"{path} holds no files named .parquet, .csv or .json: say --format")

@@ -14,7 +14,9 @@ from pyspark.sql.types import DataType
 from hmmstream.spark.keyed import NO_KEY, NO_PLACE, REASONS, Found, Rows
 
 WHOLE_NUMBERS = ("tinyint", "smallint", "int", "bigint")
-NUMBERS = (*WHOLE_NUMBERS, "float", "double", "boolean")
+NUMBERS = (*WHOLE_NUMBERS, "float", "double", "decimal", "boolean")
+ORDERS = (*WHOLE_NUMBERS, "float", "double", "date", "timestamp", "timestamp_ntz")
+EPOCH, MICROSECONDS_A_DAY = "TIMESTAMP_NTZ'1970-01-01 00:00:00'", 86_400_000_000
 ADDED = ("probabilities", "state", "surprise", "refused")
 
 
@@ -45,8 +47,10 @@ class Columns:
         for name in values:
             if kinds[name] not in NUMBERS:
                 raise ValueError(f"the value {name!r} is of type {kinds[name]}, which is no number")
-        if kinds[order] not in (*WHOLE_NUMBERS, "float", "double", "decimal", "date", "timestamp"):
-            raise ValueError(f"the order {order!r} is of type {kinds[order]}: make it a number, a date or a timestamp")
+        if kinds[order] not in ORDERS:
+            raise ValueError(
+                f"the order {order!r} is of type {kinds[order]}: make it an integer, a double, a date or a timestamp"
+            )
         return cls(key, values, order, kinds[key], kinds[order])
 
     # --- there ------------------------------------------------------------------------------------------------------
@@ -57,7 +61,7 @@ class Columns:
 
     @property
     def held_order_type(self) -> str:
-        return "double" if self.order_type in ("float", "double", "decimal") else "bigint"
+        return "double" if self.order_type in ("float", "double") else "bigint"
 
     @property
     def x(self) -> list[str]:
@@ -78,7 +82,9 @@ class Columns:
         """The columns that are needed, with something in place of keys and orders that are missing, which is noted."""
         key = F.col(quoted(self.key)).cast(self.held_key_type)
         place = self.held_order(F.col(quoted(self.order)))
-        has_no_place = place.isNull() | F.isnan(place) if self.held_order_type == "double" else place.isNull()
+        has_no_place = place.isNull()
+        if self.held_order_type == "double":
+            has_no_place = has_no_place | F.isnan(place) | (F.abs(place) == float("inf"))
         nobody, nowhere = ("" if self.key_type == "string" else 0), F.lit(0).cast(self.held_order_type)
         lacks = F.when(key.isNull(), NO_KEY).otherwise(0) + F.when(has_no_place, NO_PLACE).otherwise(0)
         return df.select(
@@ -91,11 +97,19 @@ class Columns:
     def given(self, models: DataFrame) -> DataFrame:
         """Models to start from, as they are held."""
         key, last = F.col("key").cast(self.held_key_type), F.col("last").cast(self.held_order_type)
-        return models.select(key.alias("key"), "vector", last.alias("last"), "refused")
+        some = F.coalesce(last, F.lit(0).cast(self.held_order_type))  # a null would make all of them inexact in pandas
+        return models.select(
+            key.alias("key"), "vector", some.alias("last"), last.isNotNull().alias("has_last"), "refused"
+        )
 
     def held_order(self, order: Column) -> Column:
         if self.order_type == "timestamp":
             return F.unix_micros(order)
+        if self.order_type == "timestamp_ntz":  # by the clock on the wall, whatever the time zone of the session
+            of_day = F.hour(order) * 3600 + F.minute(order) * 60
+            seconds = F.extract(F.lit("SECOND"), order)
+            since = F.unix_date(order.cast("date")).cast("bigint") * MICROSECONDS_A_DAY
+            return since + of_day.cast("bigint") * 1_000_000 + (seconds * 1_000_000).cast("bigint")
         return F.unix_date(order).cast("bigint") if self.order_type == "date" else order.cast(self.held_order_type)
 
     def rows(self, block: pd.DataFrame) -> Rows:
@@ -123,7 +137,7 @@ class Columns:
         return pd.DataFrame({"key": ["" if self.key_type == "string" else 0], **{name: [0] for name in names}})
 
     def handed_back(self, found: DataFrame, n_states: int) -> DataFrame:
-        """The user's columns as they were, and what was found."""
+        """The user's columns, values as doubles, and what was found."""
         is_learned = F.col("verdict") == 0
         reasons = F.array(*map(F.lit, REASONS))
         return found.select(
@@ -142,9 +156,11 @@ class Columns:
         place = F.col("place")
         if self.order_type == "timestamp":
             return F.timestamp_micros(place)
+        if self.order_type == "timestamp_ntz":
+            return F.expr(f"{EPOCH} + make_dt_interval(0, 0, 0, CAST(place AS DECIMAL(24, 0)) / 1000000)")
         if self.order_type == "date":
             return F.date_from_unix_date(place.cast("int"))
-        return place.cast("double" if self.order_type == "decimal" else self.order_type)
+        return place.cast(self.order_type)
 
 
 def kind(data_type: DataType) -> str:

@@ -29,7 +29,7 @@ class Held(NamedTuple):
     @classmethod
     def of(cls, given: Any) -> Held:
         """What a row of a table of models holds."""
-        return cls(bytes(given.vector), None if pd.isna(given.last) else given.last, int(given.refused))
+        return cls(bytes(given.vector), given.last if given.has_last else None, int(given.refused))
 
 
 class Rows(NamedTuple):
@@ -101,7 +101,7 @@ def numbered(data: Rows) -> tuple[IntArray, list[Any]]:
     """The number of each row's key, -1 where it has none, and the keys by their numbers."""
     codes = np.full(len(data.keys), -1)
     has_key = data.lacks & NO_KEY == 0
-    codes[has_key], names = pd.factorize(data.keys[has_key])
+    codes[has_key], names = pd.factorize(data.keys[has_key], sort=True)  # however the rows arrived
     return codes, names.tolist()
 
 

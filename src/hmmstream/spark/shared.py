@@ -6,6 +6,7 @@ batch that is repeated after a crash comes to the same result, and none counts t
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -16,20 +17,23 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 
-from hmmstream import checkpoint, schedule
+from hmmstream import schedule
 from hmmstream.arrays import FloatArray
+from hmmstream.checkpoint import decode_with_notes
+from hmmstream.checkpoint import encode as serialized
 from hmmstream.fleet import Fleet
 from hmmstream.model import HMM
 from hmmstream.online import OnlineHMM
 from hmmstream.recursions import online
 from hmmstream.spark.columns import Columns
-from hmmstream.spark.keyed import count_refused, follow, lowest, numbered
+from hmmstream.spark.keyed import count_refused, follow, judge, lowest, numbered
 from hmmstream.spark.session import session
-from hmmstream.spark.stored import fleet_of, with_start
-from hmmstream.spark.streaming import BUCKETS_A_PARTITION, bucket
+from hmmstream.spark.stored import classes_of, with_start
+from hmmstream.spark.streaming import bucket
 from hmmstream.streams import Pace
 
 TOGETHER = -1  # the bucket of the model itself
+ROWS_A_BUCKET = 5_000  # of a batch, for a bucket to go on by itself: with few it wanders
 KEPT = "bucket int, held binary"
 
 
@@ -42,23 +46,26 @@ class Shared(NamedTuple):
     mean_S: FloatArray  # the average over all batches
     n_observations: int
     log_scale: float  # what has a weight of 1 now had the exponential of this when the first batch began
+    n_buckets: int
+    kind: str  # of models: a digest of all settings
 
     @classmethod
-    def beginning(cls, model: HMM) -> Shared:
+    def beginning(cls, model: HMM, n_buckets: int, kind: str) -> Shared:
         nothing = np.zeros(model.transition.cells(model.n_components).n_groups + model.emission.n_emission_rows)
-        return cls(model, model, nothing, nothing, 0, 0.0)
+        return cls(model, model, nothing, nothing, 0, 0.0, n_buckets, kind)
 
     def encode(self) -> bytes:
         numbers = {name: np.asarray(getattr(self, name)).tolist() for name in self._fields[2:]}
-        return checkpoint.encode([self.model, self.averaged], numbers)
+        return serialized([self.model, self.averaged], numbers)
 
     @classmethod
     def decode(cls, data: bytes, classes: Sequence[type] = ()) -> Shared:
-        (model, averaged), numbers = checkpoint.decode_with_notes(data, classes)
+        (model, averaged), numbers = decode_with_notes(data, classes)
         S, mean_S = np.array(numbers["S"]), np.array(numbers["mean_S"])
-        return cls(model, averaged, S, mean_S, numbers["n_observations"], numbers["log_scale"])
+        rest = (numbers[name] for name in cls._fields[4:])
+        return cls(model, averaged, S, mean_S, *rest)
 
-    def merged(self, gains: list[Gain], pace: Pace, n_min: float) -> Shared:
+    def merged(self, gains: list[Gain], pace: Pace, settings: OnlineHMM) -> Shared:
         """What comes of a batch: what all buckets have gained, added to what is kept of the past."""
         weight = pace.kept + sum(gain.weight for gain in gains)
         n = self.n_observations + sum(gain.n_observations for gain in gains)
@@ -68,11 +75,13 @@ class Shared(NamedTuple):
         share = 1.0 - (self.n_observations / n) ** 2  # as if the j-th of all S had a weight proportional to j
         mean_S = self.mean_S + share * (S - self.mean_S)
         log_scale = self.log_scale + log_kept(pace) - math.log(weight)
-        if n <= n_min:
-            return self._replace(S=S, mean_S=mean_S, n_observations=n, log_scale=log_scale)
-        model, averaged = maximized(self.model, S), maximized(self.model, mean_S)
+        now = self._replace(S=S, mean_S=mean_S, n_observations=n, log_scale=log_scale)
+        if n <= settings.n_min:
+            return now
+        model = maximized(self.model, S)
+        averaged = model if settings.averaging is None else maximized(self.model, mean_S)
         S, mean_S = moved(S, self.model, model), moved(mean_S, self.model, model)
-        return Shared(model, averaged, S, mean_S, n, log_scale)
+        return now._replace(model=model, averaged=averaged, S=S, mean_S=mean_S)
 
 
 class Gain(NamedTuple):
@@ -107,8 +116,11 @@ def learn_shared(
 
     Parameters
     ----------
-    df, key, value, order, model, n_buckets
+    df, key, value, order, model
         As of :func:`learn_stream`.
+    n_buckets : int
+        Buckets of keys. The fewer, the nearer to one after the other: by default one for each core, and for each 5,000
+        rows of the first batch. They cannot be changed later.
     output : str
         A folder for what each row shows, as Parquet, a subfolder for each batch: columns as of :func:`learn_stream`.
     checkpoint : str
@@ -122,13 +134,15 @@ def learn_shared(
     StreamingQuery
         It has been started. :func:`shared_model` reads the model back, at any time.
     """
+    if not df.isStreaming:
+        raise ValueError("this is a table at rest: use fit_table")
     columns = Columns.of(df, key, value, order)
     model = with_start(model, len(columns.values))
-    if model.prior is not None:
-        raise ValueError("learn_shared knows no prior: leave it out")
-    n_buckets = n_buckets or BUCKETS_A_PARTITION * int(df.sparkSession.conf.get("spark.sql.shuffle.partitions"))
-    start, step_size = fleet_of(model).start, schedule.resolve(model.step)
-    m = start.n_components
+    if model.prior is not None or model.update_every != 1:
+        raise ValueError("learn_shared knows neither a prior nor update_every: leave them out")
+    fleet = shared_fleet(model)
+    m, step_size, classes = fleet.start.n_components, schedule.resolve(model.step), classes_of(model)
+    kind = hashlib.sha256(serialized(fleet)).hexdigest()
 
     def learn(batch: DataFrame, number: int) -> None:
         spark = batch.sparkSession
@@ -136,23 +150,27 @@ def learn_shared(
             return
         if number == 0:
             before = spark.createDataFrame([], KEPT)
-            shared = Shared.beginning(start)
+            most = max(1, batch.count() // ROWS_A_BUCKET)
+            at_most = n_buckets or min(most, spark.sparkContext.defaultParallelism)
+            shared = Shared.beginning(fleet.start, at_most, kind)
         else:
             before = kept(spark, checkpoint, number - 1)
-            shared = Shared.decode(before.where(F.col("bucket") == TOGETHER).first()["held"])
-        rows = columns.passed_on(batch).withColumn("bucket", bucket(n_buckets))
+            shared = Shared.decode(before.where(F.col("bucket") == TOGETHER).first()["held"], classes)
+        if shared.kind != kind:
+            raise ValueError(f"{checkpoint} holds a model that was learned with other settings or from another start")
+        rows = columns.passed_on(batch).withColumn("bucket", bucket(shared.n_buckets))
         states = before.where(F.col("bucket") != TOGETHER)
-        pace = Pace.of(step_size, shared.n_observations, batch.count())
+        both = rows.groupBy("bucket").cogroup(states.groupBy("bucket"))
+        counts = both.applyInPandas(counting(model, columns), "n bigint").agg(F.sum("n")).first()
+        pace = Pace.of(step_size, shared.n_observations, counts[0] or 0)
         schema = f"{columns.found_schema(m)}, {KEPT}, n bigint, weight double, statistic binary"
-        step = step_of(model, columns, shared, pace)
-        found = rows.groupBy("bucket").cogroup(states.groupBy("bucket")).applyInPandas(step, schema).persist()
+        found = both.applyInPandas(learning(model, columns, shared, pace), schema).persist()
         try:
             is_row = F.col("held").isNull()
             columns.handed_back(found.where(is_row), m).write.mode("overwrite").parquet(f"{output}/batch={number}")
             gains = found.where(~is_row).select("n", "weight", "statistic").orderBy("bucket").collect()
             gains = [Gain(n, weight, np.frombuffer(statistic)) for n, weight, statistic in gains]
-            merged = shared.merged(gains, pace, model.n_min)
-            together = spark.createDataFrame([(TOGETHER, merged.encode())], KEPT)
+            together = spark.createDataFrame([(TOGETHER, shared.merged(gains, pace, model).encode())], KEPT)
             left = found.where(~is_row).select("bucket", "held").unionByName(together)
             left.write.mode("overwrite").parquet(f"{checkpoint}/shared/{number}")
         finally:
@@ -195,7 +213,48 @@ def file_system(spark: SparkSession, path: str) -> tuple[Any, Any]:
     return place.getFileSystem(spark._jsc.hadoopConfiguration()), place
 
 
-def step_of(model: OnlineHMM, columns: Columns, shared: Shared, pace: Pace) -> Any:
+def shared_fleet(model: OnlineHMM) -> Fleet:
+    """A bucket's keys before there are any."""
+    return Fleet(**model.get_params(deep=False) | {"engine": "dense"}, shared=True, n_jobs=1)
+
+
+class Bucket:
+    """The keys of a bucket, as they were kept."""
+
+    def __init__(self, model: OnlineHMM, states: pd.DataFrame) -> None:
+        self.fleet = shared_fleet(model)
+        notes: dict[str, Any] = {"last": [], "refused": [], "log_scale": None}
+        if len(states):
+            self.fleet, notes = decode_with_notes(states["held"].iloc[0], classes_of(model))
+        ids = self.fleet.ids.tolist()
+        self.last: dict[Any, Any] = dict(zip(ids, notes["last"], strict=True))
+        self.refused: dict[Any, int] = dict(zip(ids, notes["refused"], strict=True))
+        self.log_scale: float | None = notes["log_scale"]
+
+    def places(self, names: list[Any], dtype: Any) -> Any:
+        """How far in their order some keys have come."""
+        nowhere = lowest(dtype)
+        return np.array([nowhere if self.last.get(name) is None else self.last[name] for name in names], dtype)
+
+    def encode(self, log_scale: float) -> bytes:
+        ids = self.fleet.ids.tolist()
+        own = {"last": [self.last[name] for name in ids], "refused": [self.refused[name] for name in ids]}
+        return serialized(self.fleet, {**own, "log_scale": log_scale})
+
+
+def counting(model: OnlineHMM, columns: Columns) -> Any:
+    """How many observations a bucket will learn from."""
+
+    def count(rows: pd.DataFrame, states: pd.DataFrame) -> pd.DataFrame:
+        kept_of, data = Bucket(model, states), columns.rows(rows)
+        codes, names = numbered(data)
+        in_turn, _ = judge(kept_of.fleet.start.emission, data, codes, kept_of.places(names, data.order.dtype))
+        return pd.DataFrame({"n": [int((~np.isnan(data.X[in_turn]).all(axis=1)).sum())]})
+
+    return count
+
+
+def learning(model: OnlineHMM, columns: Columns, shared: Shared, pace: Pace) -> Any:
     """What is done with the rows of a bucket, and with what is kept of it."""
     log_scale = shared.log_scale + log_kept(pace)
 
@@ -205,34 +264,22 @@ def step_of(model: OnlineHMM, columns: Columns, shared: Shared, pace: Pace) -> A
         if not len(rows):
             none = np.zeros(len(shared.S)).tobytes()
             return nothing.assign(held=states["held"], n=0, weight=0.0, statistic=[none])
-        settings = model.get_params(deep=False) | {"engine": "dense"}
-        fleet = Fleet(**settings, shared=True, n_jobs=1)
-        notes: dict[str, Any] = {"last": [], "refused": [], "log_scale": log_scale}
-        if len(states):
-            fleet, notes = checkpoint.decode_with_notes(states["held"].iloc[0])
-        ids = fleet.ids.tolist()
-        last, refused = dict(zip(ids, notes["last"], strict=True)), dict(zip(ids, notes["refused"], strict=True))
-        streams: Any = fleet._streams
-        streams.take_part(shared.model, shared.S, pace, math.exp(log_scale - notes["log_scale"]))
-        data = columns.rows(rows)
+        own, data = Bucket(model, states), columns.rows(rows)
+        faded = 1.0 if own.log_scale is None else math.exp(log_scale - own.log_scale)
+        streams: Any = own.fleet._streams
+        streams.take_part(shared.model, shared.S, pace, faded)
         codes, names = numbered(data)
-        nowhere = lowest(data.order.dtype)
-        places = np.array([nowhere if last.get(name) is None else last[name] for name in names], data.order.dtype)
-        new = [name for name in names if name not in last]
+        places = own.places(names, data.order.dtype)
+        new = [name for name in names if name not in own.last]
         if new:
-            fleet.add(new)
-        found = follow(fleet, data, codes, np.array(names)[codes] if names else codes, places)
+            own.fleet.add(new)
+        found = follow(own.fleet, data, codes, np.array(names)[codes] if names else codes, places)
         for name, place, n in zip(names, places.tolist(), count_refused(found, codes, len(names)), strict=True):
-            last[name] = None if place == nowhere else place
-            refused[name] = refused.get(name, 0) + n
-        ids = fleet.ids.tolist()
-        notes = {"last": [last[name] for name in ids], "refused": [refused[name] for name in ids]}
+            own.last[name] = None if place == lowest(data.order.dtype) else place
+            own.refused[name] = own.refused.get(name, 0) + n
         weight, gained = streams.gained(shared.S)
         left = nothing.assign(
-            held=[checkpoint.encode(fleet, {**notes, "log_scale": log_scale})],
-            n=streams.n_observations,
-            weight=weight,
-            statistic=[gained.tobytes()],
+            held=[own.encode(log_scale)], n=streams.n_observations, weight=weight, statistic=[gained.tobytes()]
         )
         seen = columns.found(rows, found).assign(bucket=number, held=None, n=0, weight=0.0, statistic=None)
         return pd.concat([seen, left], ignore_index=True)

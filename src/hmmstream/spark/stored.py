@@ -18,6 +18,7 @@ from hmmstream.online import OnlineHMM
 from hmmstream.spark.session import session
 
 MODELS, TEMPLATE = "models", "template"  # names of the state
+NO_MODELS = "key string, vector binary, last bigint, refused bigint"  # the columns of a table of models that count
 
 
 def with_start(model: OnlineHMM, n_features: int) -> OnlineHMM:
@@ -59,7 +60,9 @@ def models(path: str, key: Any = None, *, classes: Iterable[type] = ()) -> Any:
         ``means``, and ``vector``: all that is known, from which learning can go on.
     """
     fleet = fleet_in(path, classes)
-    held = state(path, MODELS).select("user_map_key.key", "user_map_value.*")
+    if fleet is None:
+        raise ValueError(f"{path} holds no models yet")
+    held = held_in(path)
     if key is None:
         return table(held, fleet)
     found = held.where(F.col("key") == F.lit(key)).collect()
@@ -70,10 +73,8 @@ def models(path: str, key: Any = None, *, classes: Iterable[type] = ()) -> Any:
 
 def template(path: str, classes: Iterable[type] = ()) -> OnlineHMM | None:
     """What the keys of a checkpoint start as, or None if it holds nothing yet."""
-    try:
-        return fleet_in(path, classes).prototype
-    except (ValueError, PySparkException):
-        return None
+    fleet = fleet_in(path, classes)
+    return None if fleet is None else fleet.prototype
 
 
 def state(path: str, name: str) -> DataFrame:
@@ -81,13 +82,28 @@ def state(path: str, name: str) -> DataFrame:
     return session().read.format("statestore").option("path", path).option("stateVarName", name).load()
 
 
-def fleet_in(path: str, classes: Iterable[type]) -> Fleet:
-    """A fleet of the kind that a checkpoint has, without streams."""
-    found = state(path, TEMPLATE).select("value.*").limit(1).collect()
-    if not found:
-        raise ValueError(f"{path} holds no models yet")
-    fleet: Fleet = checkpoint.decode(bytes(found[0]["fleet"]), classes)
-    return fleet
+def held_in(path: str) -> DataFrame:
+    """What is held of each key that has not been silent for too long."""
+    held = state(path, MODELS)
+    if "ttlExpirationMs" not in held.schema["user_map_value"].dataType.names:
+        return held.select("user_map_key.key", "user_map_value.*")
+    is_there = F.col("user_map_value.ttlExpirationMs") > F.unix_millis(F.current_timestamp())
+    return held.where(is_there).select("user_map_key.key", "user_map_value.value.*")
+
+
+def fleet_in(path: str, classes: Iterable[type]) -> Fleet | None:
+    """A fleet of the kind that a checkpoint has, without streams, or None if it holds nothing yet."""
+    try:
+        found = state(path, TEMPLATE).select("value.*").limit(1).collect()
+    except PySparkException:  # it is not there, or no batch has ended yet
+        return None
+    return checkpoint.decode(bytes(found[0]["fleet"]), classes) if found else None
+
+
+def classes_of(model: OnlineHMM) -> list[type]:
+    """The classes that a model is made of, some of which may be its user's."""
+    start = fleet_of(model).start
+    return [type(start.emission), type(start.transition), type(model.step)]
 
 
 def as_online_hmm(fleet: Fleet, vector: bytes) -> OnlineHMM:

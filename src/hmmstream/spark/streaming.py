@@ -16,9 +16,9 @@ from hmmstream.online import OnlineHMM
 from hmmstream.spark.columns import Columns
 from hmmstream.spark.keyed import Held, learn
 from hmmstream.spark.session import prepare
-from hmmstream.spark.stored import MODELS, TEMPLATE, fleet_of, with_start
+from hmmstream.spark.stored import MODELS, NO_MODELS, TEMPLATE, classes_of, fleet_of, with_start
 
-BUCKETS_A_PARTITION = 4  # so that the hash that sends buckets to partitions leaves none idle for long
+N_BUCKETS = 64  # by default
 
 
 def learn_stream(
@@ -30,7 +30,7 @@ def learn_stream(
     model: OnlineHMM,
     start: DataFrame | None = None,
     forget_after: timedelta | None = None,
-    n_buckets: int | None = None,
+    n_buckets: int = N_BUCKETS,
 ) -> DataFrame:
     """Learn a model for each key of a streaming table, and tell what each row shows.
 
@@ -53,7 +53,7 @@ def learn_stream(
     forget_after : timedelta
         Forget the model of a key that has had no row for so long, by the clock of the cluster.
     n_buckets : int
-        Buckets of keys, each learned in one piece: 4 for each partition of the state. They cannot be changed later.
+        Buckets of keys, each learned in one piece, by one core at a time. They cannot be changed later.
 
     Returns
     -------
@@ -68,17 +68,19 @@ def learn_stream(
     columns = Columns.of(df, key, value, order)
     model = with_start(model, len(columns.values))
     spark = df.sparkSession
-    prepare(spark)
-    n_buckets = n_buckets or BUCKETS_A_PARTITION * int(spark.conf.get("spark.sql.shuffle.partitions"))
+    prepare(spark, expires=forget_after is not None)
     rows = columns.passed_on(df).withColumn("bucket", bucket(n_buckets))
-    given = None if start is None else columns.given(start).withColumn("bucket", bucket(n_buckets)).groupBy("bucket")
+    given = columns.given(spark.createDataFrame([], NO_MODELS) if start is None else start)
+    given = given.withColumn("bucket", bucket(n_buckets))
+    every = spark.range(n_buckets).select(F.col("id").cast("int").alias("bucket"))  # all are told of their kind
+    given = every.join(given, "bucket", "left").fillna({"last": 0, "has_last": False, "refused": 0})
     m = fleet_of(model).start.n_components
     found = rows.groupBy("bucket").transformWithStateInPandas(
-        LearningProcessor(model, columns, forget_after),
+        LearningProcessor(model, columns, forget_after, n_buckets),
         outputStructType=columns.found_schema(m),
         outputMode="Append",
         timeMode="None" if forget_after is None else "ProcessingTime",
-        initialState=given,
+        initialState=given.groupBy("bucket"),
     )
     return columns.handed_back(found, m)
 
@@ -91,8 +93,9 @@ def bucket(n_buckets: int) -> Column:
 class LearningProcessor(StatefulProcessor):
     """Learns the rows of a bucket. It keeps a map from keys to models, and once, what kind of models they are."""
 
-    def __init__(self, model: OnlineHMM, columns: Columns, forget_after: timedelta | None) -> None:
+    def __init__(self, model: OnlineHMM, columns: Columns, forget_after: timedelta | None, n_buckets: int) -> None:
         self.model, self.columns, self.forget_after = model, columns, forget_after
+        self.kind = checkpoint.encode(fleet_of(model), {"n_buckets": n_buckets})
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         lifetime = None if self.forget_after is None else int(self.forget_after.total_seconds() * 1000)
@@ -100,7 +103,6 @@ class LearningProcessor(StatefulProcessor):
         self.models = handle.getMapState(MODELS, key, held, lifetime)
         self.template = handle.getValueState(TEMPLATE, "fleet binary")
         self.fleet = fleet_of(self.model)
-        self.encoded = checkpoint.encode(self.fleet)
 
     def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
         self._check_kind()
@@ -108,8 +110,8 @@ class LearningProcessor(StatefulProcessor):
         yield self.columns.found(block, learn(self.fleet, self.columns.rows(block), self._read, self._write))
 
     def handleInitialState(self, key: Any, initialState: pd.DataFrame, timerValues: Any) -> None:
-        self._check_kind()
-        for given in initialState.itertuples(index=False):
+        self.template.update((self.kind,))
+        for given in initialState[initialState["vector"].notna()].itertuples(index=False):
             self._write(given.key, Held.of(given))
 
     def close(self) -> None:
@@ -123,12 +125,14 @@ class LearningProcessor(StatefulProcessor):
         self.models.updateValue((key,), tuple(held))
 
     def _check_kind(self) -> None:
-        """Models of another kind than those that are kept cannot go on from them."""
+        """Models of another kind than those that are kept cannot go on from them, nor find them in other buckets."""
         kept = self.template.get()
-        if kept is None:
-            self.template.update((self.encoded,))
-        elif bytes(kept[0]) != self.encoded and checkpoint.encode(checkpoint.decode(bytes(kept[0]))) != self.encoded:
+        if kept is None or (bytes(kept[0]) != self.kind and self._written_anew(bytes(kept[0])) != self.kind):
             raise ValueError(
-                "the checkpoint holds models that were learned with other settings or from another start: use those, "
-                "or a new checkpoint with start=models(...)"
+                "the checkpoint holds models that were learned with other settings, from another start or in another "
+                "number of buckets: use those, or a new checkpoint with start=models(...)"
             )
+
+    def _written_anew(self, kind: bytes) -> bytes:
+        """What an earlier version has written, as this one would."""
+        return checkpoint.encode(*checkpoint.decode_with_notes(kind, classes_of(self.model)))

@@ -10,7 +10,7 @@ import pandas as pd
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from hmmstream.arrays import FloatArray, IntArray
+from hmmstream.arrays import FloatArray, IntArray, RefusedError
 from hmmstream.online import OnlineHMM
 from hmmstream.spark.columns import Columns
 from hmmstream.spark.keyed import Held, learn
@@ -46,12 +46,17 @@ def learn_table(
     if model.init == "auto" and not hasattr(model, "model_"):
         model = find_start(df, key=key, value=value, order=order, model=model)
     model = with_start(model, len(columns.values))
-    given = ("vector", "last", "refused")
-    rows = columns.passed_on(df).select("*", *(F.lit(None).alias(name) for name in given))
-    if start is not None:
+    rows = columns.passed_on(df)
+    if start is None:
+        rows = rows.withColumn("vector", F.lit(None).cast("binary"))
+    else:
+        last, refused = F.lit(0).cast(columns.held_order_type), F.lit(0).cast("bigint")
+        rows = rows.withColumns({"last": last, "has_last": F.lit(False), "refused": refused})
         rows = rows.unionByName(columns.given(start), allowMissingColumns=True)
+        rows = rows.fillna({"place": 0, "lacks": 0})
     is_row = F.col("vector").isNull()  # models come before the rows of their keys
-    rows = rows.repartition("key").sortWithinPartitions("key", is_row, "place")
+    by_value = (F.col(x).asc_nulls_last() for x in columns.x)  # among rows at the same place
+    rows = rows.repartition("key").sortWithinPartitions("key", is_row, "place", *by_value)
     if output == "rows":
         m = fleet_of(model).start.n_components
         found = rows.mapInPandas(TableLearner(model, columns, output), columns.found_schema(m))
@@ -93,8 +98,14 @@ def find_start(df: DataFrame, *, key: str, value: str | Sequence[str], order: st
     if df.isStreaming:
         raise ValueError("a start is found in a table at rest: read some of the same data with spark.read")
     X, lengths = sample_of(df, Columns.of(df, key, value, order))
-    ids = np.repeat(np.arange(len(lengths)), lengths)
-    return OnlineHMM(**{**model.get_params(deep=False), "init": fleet_of(model).find_start(X, ids)})
+    ids, fleet = np.repeat(np.arange(len(lengths)), lengths), fleet_of(model)
+    while True:
+        try:
+            init = fleet.find_start(X, ids)
+        except RefusedError as error:  # learning would leave this row out
+            X, ids = np.delete(X, error.row, axis=0), np.delete(ids, error.row)
+        else:
+            return OnlineHMM(**{**model.get_params(deep=False), "init": init})
 
 
 def sample_of(df: DataFrame, columns: Columns) -> tuple[FloatArray, IntArray]:
