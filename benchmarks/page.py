@@ -33,7 +33,7 @@ SCRIPTS = {
     "python -m benchmarks": "this page",
     "python -m benchmarks.gpu": "fleets on a graphics processor",
     "python -m benchmarks.spark": "keyed streams on Spark, beside a job that only reads and writes its state",
-    "python -m benchmarks.spark_kill": "a job on Spark killed at random moments: nothing is lost, nothing learned twice",
+    "python -m benchmarks.spark_kill": "a job on Spark killed at random moments: nothing lost, nothing learned twice",
     "python -m benchmarks.speed": "on line, up to 16 states, in a minute",
     "python -m benchmarks.batch": "batch EM, up to 32 states; the recursive form beside forward–backward",
     "python -m benchmarks.fleets": "fleets",

@@ -153,13 +153,16 @@ def test_one_key_is_read_back_as_a_model_that_goes_on(learned):
 def test_models_to_start_from(spark, learned, tmp_path):
     """Half by a stream, the other half by a stream that starts from what the first has learned."""
     _, frame, _, checkpoint = learned
-    frame = frame[frame["id"].isin([f"k{k}" for k in range(20)])]
-    half = frame["t"] < 0
+    frame = frame[frame["id"].isin([f"k{k}" for k in range(20)])].astype({"t": "int64"})
+    frame["t"] += 2**60  # no number that a double could hold
+    frame.loc[len(frame) + 10**6] = ["never", np.inf, 2**60 - 200]  # a key without a last place
+    half = frame["t"] < 2**60
     start = learn_table(spark.createDataFrame(frame[half]), **COLUMNS, model=MODEL, output="models")
     write_files([frame[~half]], tmp_path / "in")
     _, second = run(spark, tmp_path, "second", start=start)
-    whole = held(checkpoint).loc[held(second).index]
-    assert (held(second)["vector"] == whole["vector"]).all()
+    found = held(second).drop("never")
+    assert (found["vector"] == held(checkpoint).loc[found.index, "vector"]).all()
+    assert (found["last"] == frame.groupby("id")["t"].max().drop("never")).all()
     with pytest.raises(PySparkException, match="of another kind"):
         learn_table(
             spark.createDataFrame(frame[~half]), **COLUMNS, model=OnlineHMM(init=poisson()), start=start

@@ -68,9 +68,9 @@ class Shared(NamedTuple):
     def merged(self, gains: list[Gain], pace: Pace, settings: OnlineHMM) -> Shared:
         """What comes of a batch: what all buckets have gained, added to what is kept of the past."""
         weight = pace.kept + sum(gain.weight for gain in gains)
-        n = self.n_observations + sum(gain.n_observations for gain in gains)
-        if n == self.n_observations:  # nothing but missing values
+        if weight == 0.0:  # nothing was ever seen
             return self
+        n = self.n_observations + sum(gain.n_observations for gain in gains)
         S = (pace.kept * self.S + sum(gain.statistic for gain in gains)) / weight
         share = 1.0 - (self.n_observations / n) ** 2  # as if the j-th of all S had a weight proportional to j
         mean_S = self.mean_S + share * (S - self.mean_S)
@@ -150,9 +150,8 @@ def learn_shared(
             return
         if number == 0:
             before = spark.createDataFrame([], KEPT)
-            most = max(1, batch.count() // ROWS_A_BUCKET)
-            at_most = n_buckets or min(most, spark.sparkContext.defaultParallelism)
-            shared = Shared.beginning(fleet.start, at_most, kind)
+            enough = min(spark.sparkContext.defaultParallelism, max(1, batch.count() // ROWS_A_BUCKET))
+            shared = Shared.beginning(fleet.start, n_buckets or enough, kind)
         else:
             before = kept(spark, checkpoint, number - 1)
             shared = Shared.decode(before.where(F.col("bucket") == TOGETHER).first()["held"], classes)

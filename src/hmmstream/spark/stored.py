@@ -116,11 +116,13 @@ def table(held: DataFrame, fleet: Fleet) -> DataFrame:
     types = dict(held.dtypes)
     names = {name: type_of(value) for name, value in described(one_stream(fleet)).items()}
     schema = ", ".join(
-        [f"key {types['key']}", f"last {types['last']}", "refused bigint"]
+        [f"key {types['key']}", "last string", "refused bigint"]
         + [f"`{name}` {type_}" for name, type_ in names.items()]
         + ["vector binary"]
     )
-    return held.select("key", "last", "refused", "vector").mapInPandas(Describer(fleet), schema)
+    last = F.col("last").cast("string")  # in pandas a null would make whole numbers inexact
+    found = held.select("key", last.alias("last"), "refused", "vector").mapInPandas(Describer(fleet), schema)
+    return found.withColumn("last", F.col("last").cast(types["last"]))
 
 
 def one_stream(fleet: Fleet) -> Fleet:

@@ -90,7 +90,9 @@ class TableLearner:
             yield self._models(held)
 
     def _models(self, held: dict[Any, Held]) -> pd.DataFrame:
-        return pd.DataFrame([(key, *kept) for key, kept in held.items()], columns=["key", "vector", "last", "refused"])
+        models = pd.DataFrame({"key": list(held), "vector": [kept.vector for kept in held.values()]})
+        last = pd.Series([kept.last for kept in held.values()], dtype=object)  # whole numbers stay so beside None
+        return models.assign(last=last, refused=[kept.n_refused for kept in held.values()])
 
 
 def find_start(df: DataFrame, *, key: str, value: str | Sequence[str], order: str, model: OnlineHMM) -> OnlineHMM:
