@@ -97,7 +97,7 @@ def held(path):
 def learned(spark, tmp_path_factory):
     """A thousand keys in three batches, the last of which brings some rows again."""
     folder = tmp_path_factory.mktemp("learned")
-    frame = records(1000)
+    frame = records(1000, 50)
     first, second, third = cut(frame, 3)
     write_files([first, second, pd.concat([third, first.tail(50), third.head(20)])], folder / "in")
     rows, checkpoint = run(spark, folder, "three")
@@ -156,7 +156,7 @@ def test_models_to_start_from(spark, learned, tmp_path):
     frame = frame[frame["id"].isin([f"k{k}" for k in range(20)])].astype({"t": "int64"})
     frame["t"] += 2**60  # no number that a double could hold
     frame.loc[len(frame) + 10**6] = ["never", np.inf, 2**60 - 200]  # a key without a last place
-    half = frame["t"] < 2**60
+    half = frame["t"] < 2**60 - 50
     start = learn_table(spark.createDataFrame(frame[half]), **COLUMNS, model=MODEL, output="models")
     write_files([frame[~half]], tmp_path / "in")
     _, second = run(spark, tmp_path, "second", start=start)
@@ -172,13 +172,13 @@ def test_models_to_start_from(spark, learned, tmp_path):
 def test_silent_keys_are_forgotten(spark, tmp_path):
     frame = records(5)
     write_files([frame], tmp_path / "in")
-    _, lasting = run(spark, tmp_path, "long", forget_after=timedelta(days=1))
+    _, lasting = run(spark, tmp_path, "long", forget_after=timedelta(days=1), n_buckets=1)
     assert sorted(held(lasting)["n_samples_seen"]) == sorted(frame.groupby("id").size())
-    run(spark, tmp_path, "short", forget_after=timedelta(milliseconds=1))
+    run(spark, tmp_path, "short", forget_after=timedelta(milliseconds=1), n_buckets=1)
     (tmp_path / "in" / "0000.parquet").rename(tmp_path / "seen.parquet")
     frame.assign(t=frame["t"] + 10_000).head(50).to_parquet(tmp_path / "in" / "0001.parquet")
     assert held(str(tmp_path / "short")).empty
-    rows, _ = run(spark, tmp_path, "short", forget_after=timedelta(milliseconds=1))
+    rows, _ = run(spark, tmp_path, "short", forget_after=timedelta(milliseconds=1), n_buckets=1)
     again = rows[rows["t"] > 5_000].sort_values(["id", "t"])
     fresh = learn_table(spark.createDataFrame(frame.head(50)), **COLUMNS, model=MODEL).toPandas()
     fresh = fresh.sort_values(["id", "t"])
@@ -306,7 +306,7 @@ def test_one_model_is_learned_from_all_keys(spark, tmp_path):
 
 def test_kills_lose_nothing_and_nothing_is_learned_twice(spark, tmp_path):
     """All processes, the driver, a Python worker: states and output are those of an undisturbed run, bit for bit."""
-    assert spark_kill.kill_and_resume(tmp_path, 3, 7)
+    assert spark_kill.kill_and_resume(tmp_path, 3, 6, "local-cluster[1,1,1024]")
 
 
 def test_the_command(spark, tmp_path, capsys):
@@ -315,7 +315,7 @@ def test_the_command(spark, tmp_path, capsys):
         piece.to_csv(tmp_path / "in" / f"{at}.csv", index=False)
     places = [str(tmp_path / name) for name in ("in", "out", "checkpoint")]
     columns = ["--key", "id", "--value", "v", "--order", "t"]
-    command = ["spark-learn", *places[:2], *columns, "--checkpoint", places[2], "--emission", "gaussian:tied"]
+    command = ["spark-learn", *places[:2], *columns, "--checkpoint", places[2], "--buckets", "2"]
     assert main(command) == 0
     assert "20 keys have a model" in capsys.readouterr().err
     assert spark.read.parquet(places[1]).where("refused is null").count() == len(records(20, 300))

@@ -465,9 +465,10 @@ class Refinement:
                 raise ValueError(f"{name} of its second stage is {value!r}")
             setattr(self, name, value)
         phi, slopes = _fitting(document["phi"], self.position.phi.shape), document["slopes"]
-        if len(slopes) == len(phi):  # a file from before they were by parameter; the filter soon forgets them
-            slopes = np.zeros_like(self.position.slopes)
-        self.position = Position(phi, _fitting(slopes, self.position.slopes.shape))
+        n_parameters, m = self.position.slopes.shape
+        if np.ndim(slopes) == 2 and len(slopes) == m and len(slopes[0]) >= n_parameters:
+            slopes = np.zeros((n_parameters, m))  # a file from before they were by parameter; the filter forgets them
+        self.position = Position(phi, _fitting(slopes, (n_parameters, m)))
         data, recent = (self._restored(document[name]) for name in ("rows", "recent"))
         self.past_blocks = [recent]
         n = self.n_rows
