@@ -25,7 +25,6 @@ from hmmstream.io.whole import write_whole
 from hmmstream.spark import learn_stream, models, session, streaming
 from hmmstream.spark.keyed import LEARNED, Found, Held, numbered
 
-N_BATCHES, SHARE_WANTED = 4, 0.6
 SCHEMA = "id string, t bigint, v double"
 MODEL = OnlineHMM(init=EXAMPLES["paper"].model)
 
@@ -43,11 +42,11 @@ class IdleProcessor(streaming.LearningProcessor):
         yield self.columns.found(block, nothing)
 
 
-def write_files(folder: Path, n_keys: int, n_rows: int) -> None:
+def write_files(folder: Path, n_keys: int, n_rows: int, n_batches: int) -> None:
     """A file for each batch, with about as many rows of every key."""
     rng = np.random.default_rng(0)
     folder.mkdir()
-    for at in range(N_BATCHES):
+    for at in range(n_batches):
         keys = rng.permutation(np.arange(n_rows) % n_keys)
         values = rng.normal(rng.integers(2, size=n_rows), 0.7)
         place = at * n_rows + np.arange(n_rows)
@@ -74,13 +73,13 @@ def rows_a_second(folder: Path, name: str, processor: type) -> float:
     return sum(batch["numInputRows"] for batch in batches) / seconds
 
 
-def measure(n_keys: int, n_rows: int, n_times: int) -> tuple[float, float, float]:
+def measure(n_keys: int, n_rows: int, n_batches: int, n_times: int) -> tuple[float, float, float]:
     """Rows a second of learning and of doing nothing, and the median of their ratios."""
     learning, idle = [], []
     for _ in range(n_times):
         with tempfile.TemporaryDirectory() as scratch:
             folder = Path(scratch)
-            write_files(folder / "in", n_keys, n_rows)
+            write_files(folder / "in", n_keys, n_rows, n_batches)
             learning.append(rows_a_second(folder, "learning", streaming.LearningProcessor))
             idle.append(rows_a_second(folder, "idle", IdleProcessor))
             if models(str(folder / "learning")).count() != n_keys:
@@ -94,6 +93,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = argparse.ArgumentParser(prog="python -m benchmarks.spark", description=__doc__)
     options.add_argument("--keys", type=int, nargs="+", default=[200, 20_000])
     options.add_argument("--rows", type=int, default=200_000, help="of a batch (default: 200,000)")
+    options.add_argument("--batches", type=int, default=4, help="of each job (default: 4)")
     options.add_argument("--times", type=int, default=3, help="that both jobs are run (default: 3)")
     options.add_argument("--docs", type=Path, metavar="FOLDER", help="write the table there, as spark.md")
     chosen = options.parse_args(arguments)
@@ -103,7 +103,7 @@ def main(arguments: list[str] | None = None) -> int:
     lines = ["| keys | rows a batch | learning, rows a second | state only | ratio |", "|---|---|---|---|---|"]
     for n_keys in chosen.keys:
         n_rows = max(chosen.rows, n_keys)
-        learning, idle, ratio = measure(n_keys, n_rows, chosen.times)
+        learning, idle, ratio = measure(n_keys, n_rows, chosen.batches, chosen.times)
         lines.append(f"| {n_keys:,} | {n_rows:,} | {learning:,.0f} | {idle:,.0f} | {ratio:.2f} |")
     text = "\n".join(lines)
     print(text)

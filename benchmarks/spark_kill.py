@@ -82,7 +82,8 @@ class Run:
             with contextlib.suppress(psutil.NoSuchProcess):
                 one.send_signal(signal.SIGKILL)
         if kind == "driver":
-            psutil.wait_procs(below, timeout=60)  # executors notice, and end
+            for one in psutil.wait_procs(below, timeout=5)[1]:  # executors notice, and end
+                one.kill()
         return bool(chosen)
 
 
