@@ -618,3 +618,12 @@ def test_broken_input_never_touches_the_checkpoint(command, rows, broken, capfd)
     assert len(err.splitlines()) == 1
     assert err.startswith("hmmstream: broken.csv")
     assert Path("fuzz.hmm").read_bytes() == before
+
+
+def test_without_pyspark_the_command_says_what_to_install(monkeypatch, capsys):
+    for name in [name for name in sys.modules if name.startswith(("hmmstream.spark", "hmmstream.cli.spark"))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    columns = ["--key", "k", "--value", "v", "--order", "t"]
+    assert main(["spark-learn", "in", "out", *columns, "--checkpoint", "there"]) == 2
+    assert "pip install 'hmmstream[spark]'" in capsys.readouterr().err
