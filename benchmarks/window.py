@@ -4,8 +4,8 @@ The dense recursion is the paper's. Chains that mix and chains that hardly do, 1
 missing; the largest difference between any two parameters or state probabilities, relative where they exceed 1. Where
 learning itself magnifies rounding errors, no two computations agree: beside each difference stands what becomes of one
 of 1e-15 in the start, when the dense recursion learns from both. From a rough start this happens to one of the 160
-where parameters are estimated from the 500th observation on, as here, and to six where they are from the 20th on
-(``--n-min 20``). Learning can also start from the true values (``--true``).
+where parameters are estimated from the 500th observation on, as here, and to at least six where they are from the
+20th on (``--n-min 20``). Learning can also start from the true values (``--true``).
 """
 
 from __future__ import annotations
