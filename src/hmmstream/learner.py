@@ -181,10 +181,15 @@ class Learner:
         self.frozen = False
         self.latest = np.full(self.start.emission.n_lags, np.nan)  # values that the next row depends on
         self.refinement = Refinement(self.start) if self._can_refine() else None
-        self.detector = None
-        if isinstance(self.step, Track):
-            self.detector = Detector(self.step.memory, self.step.alarm_every, self.start.emission.n_features)
+        self.detector = self._new_detector()
         self._begin_at(self.start)
+
+    def _new_detector(self) -> Detector | None:
+        """The watch of a learner that tracks."""
+        if not isinstance(self.step, Track):
+            return None
+        n_features, n_states = self.start.emission.n_features, self.start.n_components
+        return Detector(self.step.memory, self.step.alarm_every, n_features, n_states)
 
     def _begin_at(self, model: HMM) -> None:
         """Have seen nothing, and believe in this model."""
@@ -459,7 +464,7 @@ class Learner:
             if is_recall:  # the start was made from these rows, and is no rival
                 self.refinement.rival = math.nan
         if self.detector is not None:
-            has_changed = self.detector.work(self.n_samples_seen, self.log_likelihood)
+            has_changed = self.detector.work(self.n_samples_seen, self.log_likelihood, self.state.phi)
             gathered, self.detector.gathered = self.detector.gathered, None
             if isinstance(self.step, Track) and self.step.restart:
                 if has_changed:
@@ -718,6 +723,9 @@ class Learner:
         self.__dict__.update({"refinement": None, "detector": None, **state})  # a pickle from before there was one
         if self.refinement is not None and "past_blocks" not in vars(self.refinement):
             self.refinement = None  # a pickle from before its second stage went by parameters: it goes on without
+        before, fresh = self.detector, self._new_detector()
+        if before is not None and fresh is not None and "began_in" not in vars(before):
+            fresh.changes, self.detector = before.changes, fresh  # a pickle from before its watch looked at states
         self.vector = self.vector.copy()  # what was loaded may be read-only
         self.window = self.window and window.copy_of(self.window)
         self._lay_out()
