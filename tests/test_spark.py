@@ -43,6 +43,7 @@ DEFAULTS = {"model": MODEL, "n_buckets": 4}  # fewer than usual: each takes time
 @pytest.fixture(scope="module")
 def spark():
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")  # starts sooner; runs slower
     spark = session("local[2]", spark_sql_shuffle_partitions=2, spark_ui_enabled="false")
     spark.sparkContext.setLogLevel("OFF")
     yield spark
