@@ -39,12 +39,64 @@ def test_false_alarms_come_as_often_as_asked_for():
 
 
 def test_values_below_all_others_are_told_apart():
-    """The tail of an exponential distribution, as far as it is not seen: a hundredth is known to a few hundredths."""
     others = -np.random.default_rng(0).exponential(size=1_000)
-    assert [share_below(-x, others) for x in (0.5, 9.0)] == pytest.approx([np.exp(-0.5), np.exp(-9.0)], rel=0.5)
+    assert share_below(-0.5, others) == pytest.approx(np.exp(-0.5), rel=0.1)
+    assert share_below(others.min() - 1.0, others) == pytest.approx(np.exp(-1.0) / 1_001, rel=0.2)
     assert share_below(-100.0, others) == LEAST_SHARE
-    assert share_below(-1.0, np.zeros(50)) == pytest.approx(0.5 / 51)
+    assert share_below(-0.3 - 1e-9, np.full(100, -0.3)) == pytest.approx(1.0 / 101, rel=0.01)
     assert share_below(0.0, np.zeros(50)) == 0.5
+    often = np.where(np.arange(1_000) % 40 == 0, -1.0, 0.0)  # what is seen often is no surprise
+    assert share_below(-1.0, often) == pytest.approx(12.5 / 1_000, rel=0.1)
+
+
+@pytest.mark.parametrize("value", [0.6, 1.7, 0.0])
+def test_constant_data_do_no_harm(value):
+    learner = Learner(PAPER, step=Track(200, restart=False))
+    learner.learn(np.full((40_000, 1), value))
+    assert math.isfinite(learner.detector.excess)
+
+
+@pytest.mark.parametrize("row", [100, 1_500, 6_000])
+def test_one_outlier_is_no_alarm_and_hides_none(row):
+    X = np.concatenate([PAPER.sample(9_000, 0)[0], CHANGED.sample(1_000, 1)[0]])
+    X[row] = 1e5
+    learner = Learner(PAPER, step=Track(500, restart=False), n_min=1_000_000)
+    learner.learn(X)
+    (change,) = learner.changes
+    assert 9_000 < change.at < 10_000
+    X[row] = 1e80  # beside its log-likelihood no other is seen
+    learner.reset()
+    learner.learn(X)
+    assert learner.changes == []
+
+
+@pytest.mark.parametrize("memory", [100, 1_000])
+def test_states_in_another_order_make_no_difference(memory):
+    world = tracking.WORLDS["slowly mixing"]
+    X = world.sample(20_000, 1)[0]
+    one, other = (Learner(world, step=Track(memory, 5_000, restart=False), n_min=500) for _ in range(2))
+    for learner in (one, other):
+        learner.learn(X[:8_010])
+    other.relabel([1, 0])
+    for learner in (one, other):
+        learner.learn(X[8_010:])
+    assert one.changes == other.changes
+    assert one.detector.excess == pytest.approx(other.detector.excess)
+
+
+def test_features_may_join_while_the_watch_gathers(tmp_path):
+    before, after = (
+        hmmstream.HMM([0.5, 0.5], PAPER.transmat, hmmstream.Poisson(rates)) for rates in ([1.0, 5.0], [4.0, 15.0])
+    )
+    X = np.concatenate([before.sample(9_000, 0)[0], after.sample(3_000, 1)[0]])
+    hmm = OnlineHMM(init=before, step=Track(5_000)).partial_fit(X[:9_400])
+    assert hmm.changed_
+    hmm.add_features(hmmstream.Poisson([1.0, 2.0]))
+    hmm.save(tmp_path / "model.hmm")
+    more = np.column_stack([X[9_400:], np.random.default_rng(0).poisson(1.0, len(X) - 9_400)])
+    for model in (hmm, hmmstream.load(tmp_path / "model.hmm")):
+        model.partial_fit(more)
+        assert model.n_samples_seen_ == len(X)
 
 
 def test_the_watch_alone_alarms_as_often_as_asked_for():
@@ -53,13 +105,13 @@ def test_the_watch_alone_alarms_as_often_as_asked_for():
     detector, log_likelihood, watched = Detector(0, 100 * BLOCK, 1, 2), 0.0, 0
     nothing = Record(np.zeros((BLOCK, 1)), np.zeros(BLOCK, dtype=bool))
     detector.work(0, 0.0, np.array([0.5, 0.5]))
-    for block in range(26_000):
+    for n_seen in range(BLOCK, 26_001 * BLOCK, BLOCK):
         watched += len(detector.earlier) >= FEWEST
         log_likelihood += rng.normal()
         states = rng.dirichlet([1.0, 1.0])
         detector.take(nothing)
-        if detector.work(block, log_likelihood, states):
-            detector.work(block, log_likelihood, states)
+        if detector.work(n_seen, log_likelihood, states):
+            detector.work(n_seen, log_likelihood, states)
     assert watched / len(detector.changes) == pytest.approx(100, rel=0.21)
     assert threshold_for(math.inf) == math.inf
 
@@ -124,6 +176,7 @@ def test_a_watch_of_before_states_were_looked_at_begins_anew():
         assert detector.changes == learner.changes != []
         assert detector.earlier.shape == (0, 3)
         assert detector.n_idle == 2_000
+    assert fresh.n_gathered == learner.detector.n_gathered
 
 
 @pytest.mark.parametrize(
@@ -131,6 +184,7 @@ def test_a_watch_of_before_states_were_looked_at_begins_anew():
     [
         ("began_in", np.zeros(3)),
         ("began_in", np.array([np.nan, 1.0])),
+        ("began_in", np.array([7.0, -6.0])),
         ("earlier", np.zeros((5, 2))),
         ("earlier", np.zeros((2_000, 3))),
         ("earlier", np.full((5, 3), np.inf)),
@@ -139,6 +193,7 @@ def test_a_watch_of_before_states_were_looked_at_begins_anew():
         ("is_start", np.zeros(5, dtype=bool)),
         ("n_waiting", 64),
         ("n_idle", -1),
+        ("n_worse", 0.5),
         ("excess", math.nan),
     ],
 )
@@ -154,7 +209,7 @@ def test_rows_without_learning_are_of_no_block():
     learner.learn(X[:4_000])
     n_blocks = len(learner.detector.earlier)
     learner.freeze()
-    learner.learn(X[:700] + 50.0)
+    learner.learn(X[:700] + 5.0)
     learner.unfreeze()
     assert len(learner.detector.earlier) == n_blocks
     before = learner.log_likelihood

@@ -4,33 +4,35 @@ The log-likelihood of each block of rows, less what the states that it began and
 led to expect, is ranked among those of earlier blocks. As long as nothing changes, every rank is as likely as any
 other, whatever the model and the data: so how often there is a false alarm follows from the threshold alone. Ranks
 become normal deviates, and those of a fit that has become worse add up in a sum that is never less than 0 (Page's
-CUSUM). When it exceeds the threshold, this is an alarm.
+CUSUM). When it exceeds the threshold, this is an alarm. How much worse than all others a block is counts too, as ranks
+alone would need many blocks.
 """
 
 from __future__ import annotations
 
 import math
+from copy import copy
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from hmmstream.arrays import FloatArray
+from hmmstream.arrays import FloatArray, IntArray
 from hmmstream.record import Record
 
 BLOCK = 64  # rows
 EARLIER = 1024  # blocks with which one is compared
 FEWEST = 32  # blocks that are needed for that
-UNMOVED = (
-    32.0  # blocks in whose favour it is that states make no difference: where they hardly do, they explain nothing
-)
+UNMOVED = 32.0  # blocks that speak for states without an influence on the fit
 DRIFT = 0.5  # what is taken from each deviate: half of the change that is found soonest
 WORST = 4.5  # the largest deviate: no single block raises an alarm that is to be rare
-LEAST_SHARE = 1e-9  # of blocks that are worse: beyond the largest deviate
+RESOLUTION = 1e-6  # of a log-likelihood: what is less is rounding
+EXTREME = 1e9  # no fit is taken for worse, or better
 OVERSHOOT = 1.166  # Siegmund's correction: a sum of steps exceeds its threshold by so much
 GATHERED = 512  # rows after an alarm, to begin anew from
 NORMAL = NormalDist()
-NUMBERS = ("n_waiting", "n_idle", "since", "excess", "before", "n_gathered")
+LEAST_SHARE = NORMAL.cdf(-WORST)
+NUMBERS = ("n_waiting", "n_idle", "since", "n_worse", "excess", "before", "n_gathered")
 
 
 class Change(NamedTuple):
@@ -70,7 +72,7 @@ class Detector:
         """Compare with what comes from now on."""
         self.earlier = np.zeros((0, 1 + len(self.began_in)))  # fit and states of each block
         self.excess = 0.0
-        self.since = n_seen
+        self.since, self.n_worse = n_seen, 0  # where it began to be positive, and the number of blocks since then
         self.n_waiting = 0  # rows of the block at hand
         self.n_idle = self._idle
         self.before = math.nan  # log-likelihood when the block began
@@ -109,17 +111,18 @@ class Detector:
             if not self.n_waiting and not self.n_idle:  # the first block begins
                 self.before, self.began_in = log_likelihood, states.copy()
             return False
-        block = np.append(log_likelihood - self.before, 0.5 * (self.began_in + states))
+        fit, middle = log_likelihood - self.before, 0.5 * (self.began_in + states)
         self.before, self.began_in, self.n_waiting = log_likelihood, states.copy(), 0
-        if not math.isfinite(block[0]):
+        if not math.isfinite(fit):
             return False
-        blocks = np.vstack((self.earlier, block))
+        blocks = np.vstack((self.earlier, np.append(np.clip(fit, -EXTREME, EXTREME), middle)))
         if len(self.earlier) >= FEWEST:
-            n_recent = 1 + (n_seen - self.since) // BLOCK  # those that have been worse since then
-            *_, now = found = news(blocks, max(len(blocks) - n_recent, FEWEST))
-            self.excess += min(-NORMAL.inv_cdf(share_below(now, found[:-1])), WORST) - DRIFT
-            if self.excess <= 0.0:
-                self.excess, self.since = 0.0, n_seen
+            if self.excess == 0.0:
+                self.since, self.n_worse = n_seen - BLOCK, 0
+            found = news(blocks, max(len(blocks) - 1 - self.n_worse, FEWEST))
+            deviate = -NORMAL.inv_cdf(share_below(found[-1], found[:-1]))
+            self.excess = max(self.excess + deviate - DRIFT, 0.0)
+            self.n_worse += 1
         self.earlier = blocks[-EARLIER:]
         if self.excess <= self._threshold:
             return False
@@ -139,31 +142,47 @@ class Detector:
 
     def restore(self, document: dict[str, Any]) -> None:
         """Go on from a document; one that does not fit is refused."""
-        if "began_in" not in document:  # from before states were looked at: it gets to know the fit anew
-            document = {**self.document(), "changes": document["changes"]}
-        for name in NUMBERS:
-            value = document[name]
-            if type(value) is not type(getattr(self, name)) or (isinstance(value, int) and not 0 <= value < 2**53):
-                raise ValueError(f"{name} of its watch is {value!r}")
-            setattr(self, name, value)
-        for name, now in self.document().items():
-            held = document[name]
-            is_list = name in ("earlier", "changes")  # of any length
-            if isinstance(now, np.ndarray) and not (
-                isinstance(held, np.ndarray)
-                and held.dtype == now.dtype
-                and held.shape[is_list:] == now.shape[is_list:]
-                and (name == "X" or np.isfinite(held).all())
-            ):
-                raise ValueError("its watch does not hold what it should")
-        X, earlier, changes = document["X"], document["earlier"], document["changes"]
-        if np.isinf(X).any() or self.n_gathered > GATHERED or len(earlier) > EARLIER:
+        now = self.document()
+        if np.ndim(document["earlier"]) == 1:  # from before states were looked at: it gets to know the fit anew
+            anew = ("earlier", "began_in", "n_waiting", "n_idle", "n_worse", "excess", "before")
+            document = {**document, **{name: now[name] for name in anew}}
+        for name, own in now.items():
+            held, is_list = document[name], name in ("earlier", "changes")  # lists are of any length
+            if isinstance(own, np.ndarray):
+                fits = isinstance(held, np.ndarray) and held.dtype == own.dtype
+                fits = fits and held.shape[is_list:] == own.shape[is_list:]
+            else:
+                fits = type(held) is type(own) and (isinstance(held, float) or 0 <= held < 2**53)
+            if not fits:
+                raise ValueError(f"its watch does not hold what it should: {name} is {held!r}")
+        earlier, began_in = document["earlier"], document["began_in"]
+        is_sound = (
+            len(earlier) <= EARLIER
+            and (abs(earlier) <= EXTREME).all()
+            and ((began_in >= 0.0) & (began_in <= 1.0)).all()
+            and not np.isinf(document["X"]).any()
+            and 0.0 <= document["excess"] < math.inf
+            and document["n_waiting"] < BLOCK
+            and document["n_gathered"] <= GATHERED
+        )
+        if not is_sound:
             raise ValueError("its watch does not hold what it should")
-        if not 0.0 <= self.excess < math.inf or self.n_waiting >= BLOCK:
-            raise ValueError("its watch does not hold what it should")
-        self.X, self.is_start = X.copy(), document["is_start"].copy()
-        self.earlier, self.began_in = earlier.copy(), document["began_in"].copy()
-        self.changes = [Change(int(at), int(since)) for at, since in changes]
+        for name in (*NUMBERS, "X", "is_start", "earlier", "began_in"):
+            setattr(self, name, copy(document[name]))
+        self.changes = [Change(int(at), int(since)) for at, since in document["changes"]]
+
+    # --- what becomes of the model ------------------------------------------------------------------------------------
+
+    def relabel(self, order: IntArray) -> None:
+        """State i is now what state ``order[i]`` was."""
+        self.began_in = self.began_in[order]
+        self.earlier[:, 1:] = self.earlier[:, 1:][:, order]
+
+    def widen(self, n_features: int) -> None:
+        """Rows have more features from now on; they were missing in those that have been gathered."""
+        X = np.full((GATHERED, n_features), np.nan)
+        X[:, : self.X.shape[1]] = self.X
+        self.X = X
 
 
 def news(blocks: FloatArray, n_known: int) -> FloatArray:
@@ -171,30 +190,32 @@ def news(blocks: FloatArray, n_known: int) -> FloatArray:
 
     What to expect is known from the first blocks alone: from a change, which may have begun since, it is not learned.
     """
-    deviations = blocks - blocks[:n_known].mean(axis=0)
-    fits, states = deviations[:, 0], deviations[:, 1:]
+    quarter = n_known // 4
+    low, high = np.partition(blocks[:n_known, 0], (quarter, 3 * quarter))[[quarter, 3 * quarter]]
+    fits = np.maximum(blocks[:, 0], low - 10.0 * max(high - low, 1.0))  # one outlier must not hide what comes after it
+    fits, states = fits - fits[:n_known].mean(), blocks[:, 1:] - blocks[:n_known, 1:].mean(axis=0)
     known = states[:n_known]
     products = known.T @ known + UNMOVED * np.eye(known.shape[1])
-    fits = fits - states @ np.linalg.solve(products, known.T @ fits[:n_known])
+    fits -= states @ np.linalg.solve(products, known.T @ fits[:n_known])
     before, now = fits[: n_known - 1], fits[1:n_known]
     size = before @ before
     added = fits[1:] - fits[:-1] * (now @ before / size if size > 0.0 else 0.0)
-    added[n_known - 1 :] *= 1.0 - 2.0 / n_known  # larger than the others, to which a mean and a slope were fitted
+    added[n_known - 1 :] *= 1.0 - 2.0 / n_known  # larger than the others, which a mean and a slope were fitted to
     return np.asarray(added)
 
 
 def share_below(value: float, others: FloatArray) -> float:
-    """The probability of a value as small as this one: its rank, and below an eighth of the others an exponential tail.
-
-    A rank alone could not say how much smaller than all others a value is.
+    """The probability of a value as small as this one, from its rank among others; below all of them the tail of an
+    exponential distribution goes on, as the lowest eighth of them falls.
     """
-    n_tail = max(len(others) // 8, 8)
-    *tail, edge = np.partition(others, n_tail)[: n_tail + 1]
-    scale = edge - np.mean(tail)
-    if value >= edge or scale == 0.0:
-        rank = np.sum(others < value) + 0.5 * np.sum(others == value)
-        return float(rank + 0.5) / (len(others) + 1)
-    return max(float((n_tail + 0.5) / (len(others) + 1) * np.exp((value - edge) / scale)), LEAST_SHARE)
+    n = len(others)
+    least = others.min()
+    if value >= least:
+        return float(np.sum(others < value) + 0.5 * np.sum(others == value) + 0.5) / (n + 1)
+    n_tail = max(n // 8, 8)
+    tail = np.partition(others, n_tail)[: n_tail + 1]
+    scale = max(tail[-1] - tail[:-1].mean(), RESOLUTION)
+    return max(float(np.exp((value - least) / scale)) / (n + 1), LEAST_SHARE)
 
 
 def threshold_for(run_length: float) -> float:

@@ -329,6 +329,8 @@ class Learner:
         self.start, self.prior = start, self.prior and self.prior.relabel(at)
         if self.refinement is not None:
             self.refinement.relabel(at, start)
+        if self.detector is not None:
+            self.detector.relabel(at)
         self._lay_out()
 
     def add_features(self, emission: Emission) -> None:
@@ -361,6 +363,8 @@ class Learner:
             new[:, at] = np.concatenate([old[:, our_at], theta[:, new_at]], axis=1)
         joint.prepare(wide.theta)
         self.refinement = Refinement(self.start) if self._can_refine() else None
+        if self.detector is not None:
+            self.detector.widen(joint.n_features)
 
         def widen(new: FloatArray, old: FloatArray) -> None:
             both, ours = (S.reshape(len(theta), -1) for S in (new, old))
@@ -723,9 +727,11 @@ class Learner:
         self.__dict__.update({"refinement": None, "detector": None, **state})  # a pickle from before there was one
         if self.refinement is not None and "past_blocks" not in vars(self.refinement):
             self.refinement = None  # a pickle from before its second stage went by parameters: it goes on without
-        before, fresh = self.detector, self._new_detector()
-        if before is not None and fresh is not None and "began_in" not in vars(before):
-            fresh.changes, self.detector = before.changes, fresh  # a pickle from before its watch looked at states
+        before = self.detector
+        if before is not None and "began_in" not in vars(before):  # a pickle from before its watch looked at states
+            self.detector = self._new_detector()
+            if self.detector is not None:
+                self.detector.changes = before.changes
         self.vector = self.vector.copy()  # what was loaded may be read-only
         self.window = self.window and window.copy_of(self.window)
         self._lay_out()
