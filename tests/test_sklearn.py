@@ -28,7 +28,7 @@ class FirstColumn(OnlineHMM):
     def _rows(self, X):
         rows = super()._rows(X)
         if rows.shape[1] != self.__dict__.get("n_features_in_", rows.shape[1]):
-            raise ValueError("another number of columns")  # as the model says, if it has them all
+            raise ValueError("Reshape your data")  # as the model says, if it has all columns
         return rows[:, :1]
 
 
