@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -112,6 +113,9 @@ def pool_of(workers: int) -> Iterator[ProcessPoolExecutor]:
         signal.signal(signal.SIGINT, before)
     try:
         yield pool
+    except BrokenProcessPool:
+        time.sleep(0.5)  # if Ctrl-C has ended them, this process is about to hear of it too
+        raise
     finally:
         pool.shutdown(cancel_futures=True)
 
