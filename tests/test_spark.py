@@ -306,8 +306,8 @@ def test_one_model_is_learned_from_all_keys(spark, tmp_path):
 
 
 def test_kills_lose_nothing_and_nothing_is_learned_twice(spark, tmp_path):
-    """All processes, the driver, a Python worker: states and output are those of an undisturbed run, bit for bit."""
-    assert spark_kill.kill_and_resume(tmp_path, 3, 6, "local-cluster[1,1,1024]")
+    """A Python worker, all processes, the driver: states and output are those of an undisturbed run, bit for bit."""
+    assert spark_kill.kill_and_resume(tmp_path, 3, 8, "local-cluster[1,1,1024]")
 
 
 def test_the_command(spark, tmp_path, capsys):
