@@ -30,7 +30,7 @@ def blocks(page):
 def test_the_examples_of_a_page_run_in_order(page):
     if page.name in NEEDED:
         pytest.importorskip(NEEDED[page.name], reason="the page is about it")
-    namespace = {"__name__": "example"}
+    namespace = {"__name__": "__main__"}  # what is compiled is cached: its module must be there in every process
     for block in blocks(page):
         exec(compile(block, str(page), "exec"), namespace)
 
