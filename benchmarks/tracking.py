@@ -20,7 +20,7 @@ from hmmstream.detection import BLOCK, FEWEST
 
 RECORDING = Path(__file__).parents[2] / "shared" / "data" / "ion_deepchannel_5ch_drift_985.csv"
 N_MIN = 500  # rows before the first M-step
-PIECE = 500  # rows of it that are predicted at a time
+PIECE = 500  # rows of the recording that are predicted at a time
 
 
 def sticky(m: int, stay: float) -> np.ndarray:
