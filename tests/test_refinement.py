@@ -70,6 +70,19 @@ def test_after_a_look_the_model_is_the_maximum_of_the_likelihood(X):
     assert abs(models.values(ours) - models.values(theirs)).max() < 0.01
 
 
+def test_rows_that_wait_for_the_end_of_their_block_have_their_say(X):
+    """The maximum of the likelihood of all rows but the last thousand is further from that of all."""
+    n = 18_500
+    waiting = learned(X[:n])
+    refinement = waiting.refinement
+    assert refinement.n_rows - refinement.n_done > 1_000
+    before = refinement._model_at(refinement.values)
+    assert waiting.model.log_likelihood(X[:n]) > before.log_likelihood(X[:n]) + 0.1
+    every_row = refinement._standing(waiting.log_likelihood).information
+    assert np.trace(every_row) > 1.05 * np.trace(refinement.information)
+    assert_identical(learned(X[:n]), waiting)  # to look has changed nothing
+
+
 def test_the_bound_is_reached_and_intervals_hold_the_truth():
     """60 runs. The mean ratio has a standard deviation of 0.13, so that it exceeds 1.5 in one of 10,000 such tests."""
     runs = [efficiency.one_run(TRUTH, START, (8_000, 32_000), ("refined",), seed) for seed in range(60)]
@@ -152,10 +165,11 @@ def test_states_that_are_not_there_keep_it_out_and_do_no_harm():
 def test_a_world_that_changes_ends_it_and_it_begins_anew(X):
     """Means move by 3 standard deviations: the past is worth nothing, and what was refined must not be reported on."""
     learner = learned(X)
-    moved = TRUTH.sample(3_000, 5)[0] + 2.0
-    learner.learn(moved[:1_000])
-    assert not learner.refinement.is_active
-    learner.learn(moved[1_000:])
+    moved = TRUTH.sample(5_000, 5)[0] + 2.0
+    learner.learn(moved[:100])
+    assert learner.refinement.is_active  # until its block ends
+    np.testing.assert_array_equal(models.values(learner.model), models.values(learner._averaged_model))  # all the same
+    learner.learn(moved[100:])
     assert learner.refinement.is_active  # again, from the rows after the change alone
     np.testing.assert_allclose(learner.model.emission.means[:, 0], [2.0, 3.0], atol=0.4)
 
@@ -227,6 +241,12 @@ def test_damaged_files_are_refused(name, value, X):
     description["refinement"][name] = value
     with pytest.raises(ValueError, match=r"second stage|model"):
         Builder().build(description)
+
+
+def test_files_from_before_looks_were_counted_are_read(X):
+    description = describe(learned(X[:3000]))
+    assert description["refinement"].pop("n_quiet") == 1
+    assert Builder().build(description).refinement.n_quiet == 0
 
 
 def test_rows_that_the_model_refuses_are_refused_in_files_too():

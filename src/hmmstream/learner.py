@@ -463,10 +463,10 @@ class Learner:
     def _work(self, *, is_recall: bool) -> None:
         """What the second stage or the watch does at the end of a piece, if it has come to the end of a block."""
         if self.refinement is not None:
+            if is_recall and self.refinement.n_rows > self.refinement.n_done:
+                self.refinement.rival = math.nan  # the start was made from these rows, and is no rival
             if self.refinement.room <= 0:
                 self.refinement.work(lambda: self._averaged_model, self.log_likelihood)
-            if is_recall:  # the start was made from these rows, and is no rival
-                self.refinement.rival = math.nan
         if self.detector is not None:
             has_changed = self.detector.work(self.n_samples_seen, self.log_likelihood, self.state.phi)
             gathered, self.detector.gathered = self.detector.gathered, None
@@ -688,9 +688,10 @@ class Learner:
     @property
     def model(self) -> HMM:
         """The model to use: refined, or averaged, or the raw iterate where there is nothing to average yet."""
-        if self.refinement is not None and self.refinement.is_proven and self.vector[TIME] > self.n_min:
-            return self.refinement.found
-        return self._averaged_model
+        found = None
+        if self.refinement is not None and self.vector[TIME] > self.n_min:
+            found = self.refinement.found(self.log_likelihood)
+        return self._averaged_model if found is None else found
 
     @property
     def _averaged_model(self) -> HMM:

@@ -75,7 +75,7 @@ class HMM:
         for name, values, shape in (("startprob", self.startprob, (m,)), ("transmat", self.transmat, (m, m))):
             if values.shape != shape:
                 raise ValueError(f"{name} must have shape {shape}, as the emission has {m} states, got {values.shape}")
-            if (values < 0.0).any() or not np.allclose(values.sum(axis=-1), 1.0, rtol=0.0, atol=1e-8):
+            if (values < 0.0).any() or (abs(values.sum(axis=-1) - 1.0) > 1e-8).any():
                 raise ValueError(f"{name} must hold probabilities whose rows sum to 1, got {values.tolist()}")
         self.transition.check(self.transmat)
         self._complete = True

@@ -95,10 +95,14 @@ class Parameters:
     @property
     def values(self) -> FloatArray:
         """The parameters as they are."""
-        vector = self._gather(self.model.emission.rows())
-        vector[self.groups[self.groups >= 0]] = self.model.transmat[self.groups >= 0]
+        return self.values_of(self.model)
+
+    def values_of(self, model: Any) -> FloatArray:
+        """The parameters of another model of the same kind."""
+        vector = self._gather(model.emission.rows())
+        vector[self.groups[self.groups >= 0]] = model.transmat[self.groups >= 0]
         if self.start == "free":
-            vector[self.n_estimated :] = self.model.startprob
+            vector[self.n_estimated :] = model.startprob
         return vector
 
     def at(self, values: FloatArray) -> Point:

@@ -34,7 +34,7 @@ ROWS_A_PARAMETER = 16  # that a look needs at least
 KNOWN_FROM = 16  # rows, if each told as much of a direction as of its parameters: of others nothing is known
 MOST_ROWS = 2**15  # that are kept
 MOST_NUMBERS = 2**20  # if there are many features
-BLOCK, SHARE = 256, 32  # rows of a block: so many, or this share of all before it
+BLOCK, SHARE = 256, 8  # rows of a block: so many, or this share of all before it
 LARGEST_BLOCK = 2**13
 RECENT_ROWS = 2**13  # that are kept for the curvature of the likelihood
 STEPS = 20  # of a climb
@@ -42,7 +42,8 @@ AT_THE_TOP = 0.05  # log-likelihood that a further step would gain
 EM_ITERATIONS = 60
 FEW_LOOKS = 4  # times FIRST_LOOK: up to this number of rows, the start has another chance
 FEWEST_VISITS = 32.0  # rows in each state
-TRUSTED = 0.5  # log-likelihood that a look gains at most, where the recursion needs no further ones
+TRUSTED = 0.5  # log-likelihood that a look gains at most, where the recursion had found the top by itself
+QUIET_LOOKS = 2  # such looks in a row, after which it needs no further ones
 GIVEN_UP = 12.0  # log-likelihood that is lost against online EM
 PROVEN = 3.0  # the same, at the end of a block: less than this is as good
 SIZES = 1e-100, 1e100  # of rates and variances: what is smaller or larger is taken for these
@@ -73,6 +74,27 @@ class Position(NamedTuple):
 
     phi: FloatArray  # (m,)
     slopes: FloatArray  # (parameters, m)
+
+
+class Top(NamedTuple):
+    """Where a climb has ended."""
+
+    values: FloatArray
+    score: Score
+    position: Position  # after all rows
+    gained: float  # log-likelihood
+    is_reached: bool
+
+
+class Standing(NamedTuple):
+    """How far the recursion has come."""
+
+    values: FloatArray
+    information: FloatArray
+    scatter: FloatArray
+    position: Position
+    lost: float  # log-likelihood, against online EM
+    is_proven: bool
 
 
 class Refinement:
@@ -122,6 +144,7 @@ class Refinement:
         self.n_done = 0  # of them that the recursion has gone through
         self.n_before = 0  # rows that were let go
         self.next_look = max(FIRST_LOOK, ROWS_A_PARAMETER * self._directions.shape[1])
+        self.n_quiet = 0  # looks in a row that found next to nothing
         self.is_interrupted = False  # the rows before the next one were not taken
         self.lost = 0.0  # log-likelihood, against online EM
         self.rival = 0.0  # the log-likelihood that online EM had come to when the last block ended
@@ -197,25 +220,33 @@ class Refinement:
 
     def _follow(self, rival: float) -> None:
         """A Newton step for the rows of a block, unless online EM had predicted them better."""
-        block = self._record(self.n_done, self.n_rows)
-        score, position = self._score(self.values, block, self.position)
-        ahead, lost = rival - self.rival, self.lost
-        is_finite = score.is_finite
-        is_judged = is_finite and math.isfinite(ahead)
-        if is_judged:
-            lost = max(0.0, lost + ahead - score.log_likelihood)
-        if not is_finite or lost > GIVEN_UP:
+        standing = self._standing(rival)
+        if standing is None:
             self.begin()
             return
+        # All at once, and at the end: work that is broken off is done again
+        self.values, self.information, self.scatter, self.position, self.lost, self.is_proven = standing
+        self.rival, self.n_done = rival, self.n_rows
+        if self.is_trusted:
+            self._let_go()
+
+    def _standing(self, rival: float) -> Standing | None:
+        """Where a Newton step for all rows that wait leads; None if online EM is to be preferred."""
+        if self.n_done == self.n_rows:
+            return Standing(self.values, self.information, self.scatter, self.position, self.lost, self.is_proven)
+        score, position = self._score(self.values, self._record(self.n_done, self.n_rows), self.position)
+        if not score.is_finite:
+            return None
+        lost, is_proven = self.lost, self.is_proven
+        if math.isfinite(rival - self.rival):
+            lost = max(0.0, lost + rival - self.rival - score.log_likelihood)
+            is_proven |= lost < PROVEN
+        if lost > GIVEN_UP:
+            return None
         information, scatter = self.information + score.outer, self.scatter + score.scatter
         moved = self._moved(self.values, self._newton(self.determined, information, self.damping, score.gradient))
         values = moved if np.isfinite(moved).all() else self.values
-        # All at once, and at the end: work that is broken off is done again
-        self.information, self.scatter, self.values, self.position = information, scatter, values, position
-        self.rival, self.lost, self.n_done = rival, lost, self.n_rows
-        self.is_proven |= is_judged and bool(lost < PROVEN)
-        if self.is_trusted:
-            self._let_go()
+        return Standing(values, information, scatter, position, lost, is_proven)
 
     def _let_go(self) -> None:
         """Forget the rows, but for the latest."""
@@ -231,27 +262,32 @@ class Refinement:
     # --- looks ------------------------------------------------------------------------------------------------------
 
     def _look(self, found: HMM, rival: float) -> None:
-        """Climb to the maximum of the likelihood of all rows, from the best that is known."""
+        """Climb to the maximum of the likelihood of all rows, from all that is known."""
         data = self._record(0, self.n_rows)
-        recent = self._at(self.values, data).log_likelihood if self.is_active else -np.inf
-        starts = [Parameters(found).values] + ([self.values] if self.is_active else [])
-        if self.n_rows <= FEW_LOOKS * FIRST_LOOK:
-            starts.append(self._batch_em(data))
-        values, score = max(((v, self._at(v, data)) for v in starts), key=lambda pair: pair[1].height)
-        values, score, is_top = self._climb(values, score, data)
-        is_safe = bool(is_top and self._visits(values, data).min() >= FEWEST_VISITS)
+        tops = [self._climb(self.values, data)] if self.is_active else []
+        is_quiet = self.is_active and tops[0].is_reached and tops[0].gained < TRUSTED
+        if not is_quiet and self.n_rows <= FEW_LOOKS * FIRST_LOOK:
+            tops.append(self._climb(self._batch_em(data), data))
+        tops.append(self._climb(self._parameters.values_of(found), data))
+        best = 0
+        for at, top in enumerate(tops):  # the same top, with its states in another order, is no better
+            if top.score.height > tops[best].score.height + TRUSTED:
+                best = at
+        values, score, position, _, is_reached = tops[best]
+        is_safe = bool(is_reached and self._visits(values, data).min() >= FEWEST_VISITS)
         is_last = self.n_rows >= self._largest
         if is_last and not is_safe:
             self.begin(n_idle=self.n_rows)
             return
         self.is_active = is_safe
         self.is_proven &= is_safe
+        self.n_quiet = self.n_quiet + 1 if is_safe and is_quiet and best == 0 else 0
         if is_safe:
-            self.is_trusted = bool(score.log_likelihood - recent < TRUSTED or is_last)
+            self.is_trusted = bool(self.n_quiet == QUIET_LOOKS or is_last)
             self.values, self.information, self.scatter = values, score.outer, score.scatter
             self.damping = self._damping(values, score.outer)
             self.determined = self._find_determined(score.outer)
-            _, self.position = self._score(values, data, self._first_position())
+            self.position = position
             self.n_done, self.rival, self.lost = self.n_rows, rival, 0.0
         self.next_look = min(2 * self.n_rows, self._largest)
         if self.is_trusted:
@@ -262,7 +298,8 @@ class Refinement:
     def _batch_em(self, data: Record) -> FloatArray:
         """What EM makes of all rows at once: online, a bad start may lose a state in the first of them."""
         try:
-            return Parameters(EM(self.model, data, start_kind="fixed").run(EM_ITERATIONS, tol=1.0).model).values
+            fit = EM(self.model, data, start_kind="fixed").run(EM_ITERATIONS, tol=1.0)
+            return self._parameters.values_of(fit.model)
         except (RuntimeError, ValueError, np.linalg.LinAlgError):  # a family whose M-step is not exact, say
             return self._parameters.values
 
@@ -272,11 +309,11 @@ class Refinement:
         It is about that of one row on the best known parameter of the same kind; of rates and variances, which may be
         of different sizes, on its logarithm.
         """
-        damping = np.ones(len(outer))
+        damping, table = np.ones(len(outer)), self._parameters.table  # a kind is a column
         is_size = (self._parameters.low == 0.0) & (self._parameters.high == np.inf)
         squares = np.where(is_size, np.clip(values, *SIZES), 1.0) ** 2
-        for kind in self._parameters.table.T:
-            damping[kind] = (np.diag(outer) * squares)[kind].max() / max(self.n_rows, 1) / squares[kind]
+        best_known = (outer.diagonal() * squares)[table].max(axis=0)
+        damping[table] = best_known / max(self.n_rows, 1) / squares[table]
         return damping
 
     def _find_determined(self, outer: FloatArray) -> FloatArray:
@@ -296,23 +333,26 @@ class Refinement:
         vectors[:, information <= least] = 0.0
         return np.asarray(self._directions @ (vectors / unit[:, np.newaxis]))
 
-    def _climb(self, values: FloatArray, score: Score, data: Record) -> tuple[FloatArray, Score, bool]:
-        """Newton steps with the outer information, shorter ones where they lead down. Whether the top was reached."""
+    def _climb(self, values: FloatArray, data: Record) -> Top:
+        """Newton steps with the outer information, shorter ones where they lead down."""
+        first = self._first_position()
+        score, position = self._score(values, data, first)
+        below = score.log_likelihood
         if score.height == -np.inf:
-            return values, score, False
+            return Top(values, score, position, 0.0, False)
         for _ in range(STEPS):
             step = self._newton(self._directions, score.outer, self._damping(values, score.outer), score.gradient)
             while True:
                 moved = self._moved(values, step)
                 promised = float(score.gradient @ (moved - values))
                 if not promised >= AT_THE_TOP:
-                    return values, score, bool(np.isfinite(promised))
-                there = self._at(moved, data)
+                    return Top(values, score, position, score.log_likelihood - below, bool(np.isfinite(promised)))
+                there, position_there = self._score(moved, data, first)
                 if there.height > score.log_likelihood:
                     break
                 step = 0.25 * step
-            values, score = moved, there
-        return values, score, False
+            values, score, position = moved, there, position_there
+        return Top(values, score, position, score.log_likelihood - below, False)
 
     # --- at some point of the parameters ----------------------------------------------------------------------------
 
@@ -364,7 +404,9 @@ class Refinement:
     def _newton(self, D: FloatArray, outer: FloatArray, damping: FloatArray, gradient: FloatArray) -> FloatArray:
         """The step along the directions ``D`` to where the gradient vanishes."""
         with np.errstate(all="ignore"):
-            matrix, unit = scaled(D.T @ (outer + np.diag(damping)) @ D)
+            damped = outer.copy()
+            damped.flat[:: len(outer) + 1] += damping
+            matrix, unit = scaled(D.T @ damped @ D)
             slope = D.T @ gradient
         matrix.flat[:: len(matrix) + 1] += RIDGE
         try:
@@ -389,27 +431,35 @@ class Refinement:
         return {name: value for name, value in self.__dict__.items() if not name.startswith("_")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
+        self.__dict__.update({"n_quiet": 0, **state})  # of which those from before know nothing
         self._lay_out()
 
     # --- what was found ---------------------------------------------------------------------------------------------
 
-    @property
-    def found(self) -> HMM:
-        """The model with the parameters as they stand."""
-        point = self._parameters.at(self.values)
+    def found(self, log_likelihood: float) -> HMM | None:
+        """The model, if it has proven as good as online EM, which has come to this log-likelihood.
+
+        Rows that wait for the end of their block have their say as well.
+        """
+        standing = self._standing(log_likelihood) if self.is_proven else None
+        return None if standing is None else self._model_at(standing.values)
+
+    def _model_at(self, values: FloatArray) -> HMM:
+        point = self._parameters.at(values)
         return HMM(self.model.startprob, point.transmat, point.emission, self.model.transition)
 
-    def spread(self, model: HMM, *, robust: bool = False) -> information.Spread:
-        """How far ``model`` may be from the truth, from the information of all rows.
+    def spread(self, model: HMM, log_likelihood: float, *, robust: bool = False) -> information.Spread:
+        """How far ``model`` may be from the truth, from the information of all rows; the rest is as in ``found``.
 
         If ``robust``, also where the truth is no model of this kind: the scatter of the scores is taken as it is, and
         the curvature of the likelihood from the latest rows.
         """
         parameters = Parameters(model)
-        n, outer, scatter = self.n_before + self.n_done, self.information, self.scatter
         recent = self._recent(self.n_rows)
-        if not self.is_active:
+        standing = self._standing(log_likelihood) if self.is_active else None
+        if standing is not None:
+            n, outer, scatter = self.n_before + self.n_rows, standing.information, standing.scatter
+        else:
             if len(recent) < ROWS_A_PARAMETER * self._directions.shape[1]:
                 raise ValueError(
                     f"there is no second stage yet, and {len(recent)} rows are too few to tell errors from: learn from "
@@ -457,6 +507,7 @@ class Refinement:
 
     def restore(self, document: dict[str, Any]) -> None:
         """Go on from a document; one that does not fit is refused."""
+        document = {"n_quiet": 0, **document}  # of which files from before know nothing
         for name, now in ((name, getattr(self, name)) for name in NUMBERS):
             value = document[name]
             if isinstance(now, np.ndarray):
@@ -491,7 +542,7 @@ class Refinement:
         self.n_rows = 0
         self._keep(data)
         if self.is_active:
-            self.found  # noqa: B018  # the parameters make a model, or this says why not
+            self._model_at(self.values)  # or this says why they make none
 
     def _restored(self, held: dict[str, Any]) -> Record:
         n, m = len(held["X"]), self.model.n_components
@@ -513,6 +564,7 @@ NUMBERS = (
         "n_done",
         "n_before",
         "next_look",
+        "n_quiet",
         "lost",
         "rival",
     ),
@@ -522,7 +574,7 @@ NUMBERS = (
 
 def scaled(matrix: FloatArray) -> tuple[FloatArray, FloatArray]:
     """An information in units in which that on each parameter is 1, and these units."""
-    unit = np.sqrt(np.maximum(np.diag(matrix), 0.0))  # rounding may have left less than nothing
+    unit = np.sqrt(np.maximum(matrix.diagonal(), 0.0))  # rounding may have left less than nothing
     unit[unit == 0.0] = 1.0
     return matrix / unit / unit[:, np.newaxis], unit
 

@@ -8,6 +8,7 @@ has to be learned. This is where the cost of a step comes from: number of groups
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from functools import lru_cache
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -57,6 +58,7 @@ class Transition(ABC):
         groups = self.groups(len(order))
         return self if _same_pattern(groups, groups[np.ix_(order, order)]) else Tied(groups[np.ix_(order, order)])
 
+    @lru_cache(maxsize=8)  # noqa: B019  # of all structures together, which are small and never change
     def cells(self, n_components: int) -> Cells:
         """The structure, checked and laid out for compiled code."""
         groups = np.asarray(self.groups(n_components))

@@ -139,8 +139,8 @@ class Gaussian(Emission):
         return (self.covariance,)
 
     def rows(self) -> FloatArray:
-        covars = np.tile(self.covars, (self.n_components, 1, 1)) if self.is_tied else self.covars
-        return np.hstack([self.means, covars.reshape(self.n_components, -1)])
+        covars = self.covars.reshape(1 if self.is_tied else self.n_components, -1)
+        return np.concatenate([self.means, np.broadcast_to(covars, (self.n_components, covars.shape[1]))], axis=1)
 
     def shaped(self, rows: FloatArray) -> dict[str, FloatArray]:
         covars = rows[:1, self.n_features :] if self.is_tied else rows[:, self.n_features :]
