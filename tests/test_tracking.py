@@ -16,14 +16,22 @@ PAPER = tracking.WORLDS["the paper's"]
 CHANGED = hmmstream.HMM(PAPER.startprob, PAPER.transmat, tracking.JUMPS["the paper's"])
 
 
-def test_steps_become_constant_after_as_many_observations_as_are_remembered():
-    step = Track(999)
-    assert step(1) == 1.0
-    assert step(999) == 999**-0.6
-    assert step(1000) == 0.002
-    assert step.memory == 999
-    n = np.array([1.0, 999.0, 1000.0])
-    np.testing.assert_allclose(step.at(n), [step(int(one)) for one in n])
+@pytest.mark.parametrize("memory", [1, 10, 999, 10**6])
+def test_steps_become_smaller_until_they_are_what_is_remembered_by(memory):
+    step = Track(memory)
+    n = np.unique(np.logspace(0, 9, 1_000).astype(int)).astype(float)
+    steps = step.at(n)
+    np.testing.assert_allclose(steps, [step(int(one)) for one in n])
+    assert steps[0] == 1.0
+    assert (np.diff(steps) <= 0.0).all()
+    assert step.memory == memory
+    assert steps[-1] == 2.0 / (memory + 1.0)
+    assert steps[steps > steps[-1]].min(initial=1.0) < 1.1 * steps[-1]  # with no jump
+    again = pickle.loads(pickle.dumps(step))
+    assert (again.memory, again) == (memory, step)
+
+
+def test_steps_that_track_are_those_of_a_function():
     learner, alone = Learner(PAPER, step=Track(300, math.inf)), Learner(PAPER, step=lambda n: Track(300)(n))
     X = PAPER.sample(1_000, 0)[0]
     learner.learn(X)

@@ -15,6 +15,8 @@ import numpy as np
 
 from hmmstream.arrays import FloatArray
 
+SETTLED = 5.0  # times its memory, after which a schedule that tracks has its last step
+
 Step: TypeAlias = "Schedule | Callable[[int], float]"
 
 
@@ -115,15 +117,18 @@ class Constant(Schedule):
 
 
 class Track(Schedule):
-    """For a world that changes: steps n^-0.6 at first, and then a constant one, so that old observations are forgotten.
+    """For a world that changes: steps that become smaller at first, and then stay: old observations are forgotten.
+
+    The steps are n^-alpha, and have come to 2 / (memory + 1) after five times ``memory`` observations (sooner with a
+    memory of less than 70, later with one of more than 20,000: alpha is at least 0.6 and at most 0.8).
 
     It comes with a watch on the predictive likelihood, which notices changes: see :mod:`hmmstream.detection`.
 
     Parameters
     ----------
     memory : int
-        The number of observations that estimates stand for: so many are learned from with the steps n^-0.6. What is
-        ``memory`` observations old counts for a seventh of what is new.
+        The number of observations that estimates stand for, in the long run. What is ``memory`` observations old counts
+        for a seventh of what is new.
     alarm_every : number
         Observations between two false alarms, on average, of those that are watched: after the beginning and after an
         alarm, ``memory`` and 2,048 more are not. ``math.inf`` for no alarms.
@@ -141,13 +146,20 @@ class Track(Schedule):
             raise ValueError(f"memory must be a number of observations, got {memory!r}")
         if not alarm_every > 0.0:
             raise ValueError(f"alarm_every must be a number of observations, got {alarm_every!r}")
-        super().__init__(n0=0, first=1.0, scale=1.0, alpha=0.6, cap=1.0, n1=memory, last=2.0 / (memory + 1.0))
+        last = 2.0 / (memory + 1.0)
+        alpha = min(max(-math.log(last) / math.log(SETTLED * memory), 0.6), 0.8)
+        super().__init__(n0=0, first=1.0, scale=1.0, alpha=alpha, cap=1.0, n1=last ** (-1.0 / alpha), last=last)
+        self._memory = memory
         self.alarm_every = alarm_every
         self.restart = restart
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self.__dict__.setdefault("_memory", self._numbers[-2])  # where it stood in pickles from before
+
     @property
     def memory(self) -> float:
-        return self._numbers[-2]
+        return self._memory
 
     def arguments(self) -> dict[str, Any]:
         """What makes the same schedule."""
