@@ -16,7 +16,7 @@ import numpy as np
 
 from hmmstream import HMM, Categorical, Fleet, Gaussian, OnlineHMM, StatisticAverage
 
-N_STREAMS = 270_336  # 132 multiprocessors, 2,048 threads each
+N_STREAMS = 1_081_344  # 132 multiprocessors, four times 2,048 threads each
 N_TIMES = 1_024
 N_DIFFERENT = 64  # streams that differ; the others repeat them
 WANTED = {
