@@ -153,7 +153,7 @@ def intervals_hold(learner: Learner, values: np.ndarray) -> np.ndarray:
     """Whether each interval holds the truth."""
     assert learner.refinement is not None
     try:
-        spread = learner.refinement.spread(learner.model, learner.log_likelihood)
+        spread = learner.refinement.spread(learner.model)
     except ValueError:
         return np.full(len(values), np.nan)
     low, high = information.confidence_intervals(spread.parameters, spread.errors(), LEVEL)

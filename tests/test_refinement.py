@@ -75,12 +75,13 @@ def test_rows_that_wait_for_the_end_of_their_block_have_their_say(X):
     n = 18_500
     waiting = learned(X[:n])
     refinement = waiting.refinement
-    assert refinement.n_rows - refinement.n_done > 1_000
+    assert refinement.n_rows - refinement.n_done > 900
     before = refinement._model_at(refinement.values)
     assert waiting.model.log_likelihood(X[:n]) > before.log_likelihood(X[:n]) + 0.1
-    every_row = refinement._standing(waiting.log_likelihood).information
-    assert np.trace(every_row) > 1.05 * np.trace(refinement.information)
+    assert np.trace(refinement._latest().information) > 1.03 * np.trace(refinement.information)
     assert_identical(learned(X[:n]), waiting)  # to look has changed nothing
+    waiting.learn(X[n : n + 1])
+    assert_identical(learned(X[: n + 1]), waiting)
 
 
 def test_the_bound_is_reached_and_intervals_hold_the_truth():
@@ -165,11 +166,10 @@ def test_states_that_are_not_there_keep_it_out_and_do_no_harm():
 def test_a_world_that_changes_ends_it_and_it_begins_anew(X):
     """Means move by 3 standard deviations: the past is worth nothing, and what was refined must not be reported on."""
     learner = learned(X)
-    moved = TRUTH.sample(5_000, 5)[0] + 2.0
-    learner.learn(moved[:100])
-    assert learner.refinement.is_active  # until its block ends
-    np.testing.assert_array_equal(models.values(learner.model), models.values(learner._averaged_model))  # all the same
-    learner.learn(moved[100:])
+    moved = TRUTH.sample(3_000, 5)[0] + 2.0
+    learner.learn(moved[:1_300])
+    assert not learner.refinement.is_active
+    learner.learn(moved[1_300:])
     assert learner.refinement.is_active  # again, from the rows after the change alone
     np.testing.assert_allclose(learner.model.emission.means[:, 0], [2.0, 3.0], atol=0.4)
 
@@ -190,6 +190,43 @@ def test_what_no_data_can_tell_is_left_alone():
     assert (abs(refinement.determined).max(axis=0) > 0.0).sum() == 3
     seen, found = (h.stationary_distribution() @ h.emission.probs for h in (truth, learner.model))
     np.testing.assert_allclose(found, seen, atol=0.02)  # 4 standard errors of a share of 12,000
+
+
+def test_one_outlier_changes_next_to_nothing():
+    """Online EM has lost a state here, and is wide: it would have predicted the outlier better, and is no model."""
+    truth, start = efficiency.suite()["gaussian-full"]
+    learner = learned(truth.sample(15_000, 0)[0], start=start)
+    before = learner.model
+    test = truth.sample(5_000, 1)[0]
+    learner.learn(np.full((1, 2), 8.0 * np.sqrt(before.emission.covars.max())))
+    assert before.log_likelihood(test) - learner.model.log_likelihood(test) < 0.01 * len(test)
+
+
+def test_of_several_tops_the_highest_counts_that_is_reached_and_has_all_states(X, monkeypatch):
+    """The first of those that are about as high: that is how states keep their order."""
+    data = Record(X[:2000], np.arange(2000) == 0)
+    refinement = Refinement(START)
+    values = Parameters(TRUTH).values
+    good = refinement._climb(values, data)
+
+    def chosen(*tops):
+        again = Refinement(START)
+        again.take(data)
+        climbs = iter(tops)
+        monkeypatch.setattr(again, "_climb", lambda *_: next(climbs))
+        again._look(TRUTH, 0.0)
+        return again.values[4] if again.is_active else None
+
+    def top(by, mark, is_reached=True):
+        score = good.score._replace(log_likelihood=good.score.log_likelihood + by)
+        return good._replace(values=np.where(np.arange(7) == 4, mark, good.values), score=score, is_reached=is_reached)
+
+    assert chosen(top(0.0, 0.01), top(0.4, 0.02)) == 0.01
+    assert chosen(top(0.0, 0.01), top(0.6, 0.02)) == 0.02
+    assert chosen(top(0.0, 0.01), top(9.0, 0.02, is_reached=False)) == 0.01
+    assert chosen(top(0.0, 0.01, is_reached=False), top(-9.0, 0.02)) == 0.02
+    assert chosen(top(0.0, 0.01), top(9.0, 1e3)) == 0.01  # a state that nobody visits
+    assert chosen(top(0.0, 0.01, is_reached=False), top(9.0, 1e3)) is None
 
 
 def test_rows_that_cannot_be_learned_from_are_kept_for_no_longer_than_the_limit():
@@ -231,6 +268,7 @@ def test_files_and_copies_continue_bit_for_bit(n, X, whole, tmp_path):
         ("next_look", 10**15),
         ("n_idle", 5),
         ("lost", -1e300),
+        ("n_quiet", 3),
         ("phi", np.array([-1.0, 2.0])),
         ("slopes", np.zeros((2, 2))),
         ("rows", {"X": np.zeros((2, 5)), "is_start": np.zeros(2, bool), "states": None, "weights": None}),

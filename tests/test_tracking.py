@@ -16,7 +16,7 @@ PAPER = tracking.WORLDS["the paper's"]
 CHANGED = hmmstream.HMM(PAPER.startprob, PAPER.transmat, tracking.JUMPS["the paper's"])
 
 
-@pytest.mark.parametrize("memory", [1, 10, 999, 10**6])
+@pytest.mark.parametrize("memory", [1, 10, 999, 10**6, 1e300])
 def test_steps_become_smaller_until_they_are_what_is_remembered_by(memory):
     step = Track(memory)
     n = np.unique(np.logspace(0, 9, 1_000).astype(int)).astype(float)
@@ -25,10 +25,15 @@ def test_steps_become_smaller_until_they_are_what_is_remembered_by(memory):
     assert steps[0] == 1.0
     assert (np.diff(steps) <= 0.0).all()
     assert step.memory == memory
-    assert steps[-1] == 2.0 / (memory + 1.0)
-    assert steps[steps > steps[-1]].min(initial=1.0) < 1.1 * steps[-1]  # with no jump
+    if memory < 1e9:
+        assert steps[-1] == 2.0 / (memory + 1.0)
+        assert steps[steps > steps[-1]].min(initial=1.0) < 1.1 * steps[-1]  # with no jump
     again = pickle.loads(pickle.dumps(step))
     assert (again.memory, again) == (memory, step)
+    before = Track.__new__(Track)  # a pickle from when the step was n^-0.6 up to n = memory
+    numbers = (0, 1.0, 1.0, 0.6, 1.0, memory, 2.0 / (memory + 1.0))
+    before.__setstate__({"_numbers": numbers, "alarm_every": 1e6, "restart": True})
+    assert before == step
 
 
 def test_steps_that_track_are_those_of_a_function():

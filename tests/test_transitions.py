@@ -1,10 +1,13 @@
 """Transition structures."""
 
+from dataclasses import dataclass
+
 import models
 import numpy as np
 import pytest
 
 from hmmstream import HMM, Constant, Full, Gaussian, Independent, Learner, Masked, Poisson, Polyak, Tied
+from hmmstream.transitions import Transition
 
 TWO = models.paper_model().emission
 
@@ -138,3 +141,19 @@ def test_a_structure_of_a_users_own_is_learned():
     learner = Learner(start)
     learner.learn(truth.sample(20_000, 4)[0])
     np.testing.assert_allclose(learner.model.transmat, truth.transmat, atol=0.01)  # 5 standard errors
+
+
+def test_a_structure_of_a_users_own_may_change_and_need_not_be_hashable():
+    @dataclass
+    class Ring(Transition):
+        step: int
+
+        def groups(self, n_components):
+            ahead = (np.arange(n_components) - np.arange(n_components)[:, np.newaxis]) % n_components
+            return np.where((ahead == 0) | (ahead == self.step), ahead, -1)
+
+    ring = Ring(1)
+    before = ring.cells(4).groups
+    ring.step = 3
+    assert not np.array_equal(ring.cells(4).groups, before)
+    HMM(np.full(4, 0.25), np.where(Ring(1).groups(4) >= 0, 0.5, 0.0), Poisson([1.0, 2.0, 3.0, 4.0]), Ring(1))

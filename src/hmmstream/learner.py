@@ -688,10 +688,9 @@ class Learner:
     @property
     def model(self) -> HMM:
         """The model to use: refined, or averaged, or the raw iterate where there is nothing to average yet."""
-        found = None
-        if self.refinement is not None and self.vector[TIME] > self.n_min:
-            found = self.refinement.found(self.log_likelihood)
-        return self._averaged_model if found is None else found
+        if self.refinement is not None and self.refinement.is_proven and self.vector[TIME] > self.n_min:
+            return self.refinement.found
+        return self._averaged_model
 
     @property
     def _averaged_model(self) -> HMM:

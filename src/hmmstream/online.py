@@ -401,7 +401,7 @@ class OnlineHMM(HMMEstimator):
         learner, has_journal = self._fitted(), "journal_" in self.__dict__
         refinement = learner.refinement
         if refinement is not None and (refinement.is_active or robust or not has_journal):
-            return refinement.spread(learner.model, learner.log_likelihood, robust=robust)
+            return refinement.spread(learner.model, robust=robust)
         if robust:
             raise ValueError("robust standard errors come with the second stage: averaging='auto' or 'refined'")
         if not has_journal:

@@ -34,7 +34,7 @@ ROWS_A_PARAMETER = 16  # that a look needs at least
 KNOWN_FROM = 16  # rows, if each told as much of a direction as of its parameters: of others nothing is known
 MOST_ROWS = 2**15  # that are kept
 MOST_NUMBERS = 2**20  # if there are many features
-BLOCK, SHARE = 256, 8  # rows of a block: so many, or this share of all before it
+BLOCK, SHARE = 256, 16  # rows of a block: so many, or this share of all before it
 LARGEST_BLOCK = 2**13
 RECENT_ROWS = 2**13  # that are kept for the curvature of the likelihood
 STEPS = 20  # of a climb
@@ -86,15 +86,14 @@ class Top(NamedTuple):
     is_reached: bool
 
 
-class Standing(NamedTuple):
-    """How far the recursion has come."""
+class Step(NamedTuple):
+    """Where the recursion comes to with some more rows."""
 
+    log_likelihood: float  # of these rows
     values: FloatArray
     information: FloatArray
     scatter: FloatArray
     position: Position
-    lost: float  # log-likelihood, against online EM
-    is_proven: bool
 
 
 class Refinement:
@@ -117,6 +116,7 @@ class Refinement:
         self._start_slopes = self._parameters.start_slopes(self.model.transmat)
         self._piece = BLOCK * max(1, MOST_NUMBERS // 8 // BLOCK // self._parameters.size)  # rows in fast memory
         self._memory = Memory()
+        self._last_step: tuple[tuple[int, ...], Step] | None = None
 
     @staticmethod
     def is_possible(start: HMM, most_parameters: int) -> bool:
@@ -148,6 +148,7 @@ class Refinement:
         self.is_interrupted = False  # the rows before the next one were not taken
         self.lost = 0.0  # log-likelihood, against online EM
         self.rival = 0.0  # the log-likelihood that online EM had come to when the last block ended
+        self._last_step = None
         self._count_room()
 
     def _first_position(self) -> Position:
@@ -220,33 +221,30 @@ class Refinement:
 
     def _follow(self, rival: float) -> None:
         """A Newton step for the rows of a block, unless online EM had predicted them better."""
-        standing = self._standing(rival)
-        if standing is None:
+        step = self._step()
+        ahead, lost = rival - self.rival, self.lost
+        is_judged = step is not None and math.isfinite(ahead)
+        if step is not None and is_judged:
+            lost = max(0.0, lost + ahead - step.log_likelihood)
+        if step is None or lost > GIVEN_UP:
             self.begin()
             return
         # All at once, and at the end: work that is broken off is done again
-        self.values, self.information, self.scatter, self.position, self.lost, self.is_proven = standing
-        self.rival, self.n_done = rival, self.n_rows
+        _, self.values, self.information, self.scatter, self.position = step
+        self.rival, self.lost, self.n_done = rival, lost, self.n_rows
+        self.is_proven |= is_judged and bool(lost < PROVEN)
         if self.is_trusted:
             self._let_go()
 
-    def _standing(self, rival: float) -> Standing | None:
-        """Where a Newton step for all rows that wait leads; None if online EM is to be preferred."""
-        if self.n_done == self.n_rows:
-            return Standing(self.values, self.information, self.scatter, self.position, self.lost, self.is_proven)
+    def _step(self) -> Step | None:
+        """A Newton step for the rows that wait; None if they cannot be."""
         score, position = self._score(self.values, self._record(self.n_done, self.n_rows), self.position)
         if not score.is_finite:
-            return None
-        lost, is_proven = self.lost, self.is_proven
-        if math.isfinite(rival - self.rival):
-            lost = max(0.0, lost + rival - self.rival - score.log_likelihood)
-            is_proven |= lost < PROVEN
-        if lost > GIVEN_UP:
             return None
         information, scatter = self.information + score.outer, self.scatter + score.scatter
         moved = self._moved(self.values, self._newton(self.determined, information, self.damping, score.gradient))
         values = moved if np.isfinite(moved).all() else self.values
-        return Standing(values, information, scatter, position, lost, is_proven)
+        return Step(score.log_likelihood, values, information, scatter, position)
 
     def _let_go(self) -> None:
         """Forget the rows, but for the latest."""
@@ -269,25 +267,24 @@ class Refinement:
         if not is_quiet and self.n_rows <= FEW_LOOKS * FIRST_LOOK:
             tops.append(self._climb(self._batch_em(data), data))
         tops.append(self._climb(self._parameters.values_of(found), data))
-        best = 0
-        for at, top in enumerate(tops):  # the same top, with its states in another order, is no better
-            if top.score.height > tops[best].score.height + TRUSTED:
-                best = at
-        values, score, position, _, is_reached = tops[best]
-        is_safe = bool(is_reached and self._visits(values, data).min() >= FEWEST_VISITS)
+        best: Top | None = None
+        for top in tops:  # the same top, with its states in another order, is no better
+            is_higher = best is None or top.score.height > best.score.height + TRUSTED
+            if top.is_reached and is_higher and self._visits(top.values, data).min() >= FEWEST_VISITS:
+                best = top
         is_last = self.n_rows >= self._largest
-        if is_last and not is_safe:
+        if is_last and best is None:
             self.begin(n_idle=self.n_rows)
             return
-        self.is_active = is_safe
-        self.is_proven &= is_safe
-        self.n_quiet = self.n_quiet + 1 if is_safe and is_quiet and best == 0 else 0
-        if is_safe:
-            self.is_trusted = bool(self.n_quiet == QUIET_LOOKS or is_last)
-            self.values, self.information, self.scatter = values, score.outer, score.scatter
-            self.damping = self._damping(values, score.outer)
-            self.determined = self._find_determined(score.outer)
-            self.position = position
+        self.is_active = best is not None
+        self.is_proven &= self.is_active
+        self.n_quiet = self.n_quiet + 1 if is_quiet and best is tops[0] else 0
+        if best is not None:
+            self.is_trusted = self.n_quiet >= QUIET_LOOKS or is_last
+            self.values, self.position = best.values, best.position
+            self.information, self.scatter = best.score.outer, best.score.scatter
+            self.damping = self._damping(self.values, self.information)
+            self.determined = self._find_determined(self.information)
             self.n_done, self.rival, self.lost = self.n_rows, rival, 0.0
         self.next_look = min(2 * self.n_rows, self._largest)
         if self.is_trusted:
@@ -436,29 +433,35 @@ class Refinement:
 
     # --- what was found ---------------------------------------------------------------------------------------------
 
-    def found(self, log_likelihood: float) -> HMM | None:
-        """The model, if it has proven as good as online EM, which has come to this log-likelihood.
+    @property
+    def found(self) -> HMM:
+        """The model, with what those rows say that wait for the end of their block."""
+        return self._model_at(self._latest().values)
 
-        Rows that wait for the end of their block have their say as well.
-        """
-        standing = self._standing(log_likelihood) if self.is_proven else None
-        return None if standing is None else self._model_at(standing.values)
+    def _latest(self) -> Step:
+        """Where the recursion stands, with all rows; it is remembered until there are more."""
+        rows = (self.n_before, self.n_done, self.n_rows)
+        if self._last_step is None or self._last_step[0] != rows:
+            step = self._step() if self.n_rows > self.n_done else None
+            here = Step(0.0, self.values, self.information, self.scatter, self.position)
+            self._last_step = rows, step or here
+        return self._last_step[1]
 
     def _model_at(self, values: FloatArray) -> HMM:
         point = self._parameters.at(values)
         return HMM(self.model.startprob, point.transmat, point.emission, self.model.transition)
 
-    def spread(self, model: HMM, log_likelihood: float, *, robust: bool = False) -> information.Spread:
-        """How far ``model`` may be from the truth, from the information of all rows; the rest is as in ``found``.
+    def spread(self, model: HMM, *, robust: bool = False) -> information.Spread:
+        """How far ``model`` may be from the truth, from the information of all rows.
 
         If ``robust``, also where the truth is no model of this kind: the scatter of the scores is taken as it is, and
         the curvature of the likelihood from the latest rows.
         """
         parameters = Parameters(model)
         recent = self._recent(self.n_rows)
-        standing = self._standing(log_likelihood) if self.is_active else None
-        if standing is not None:
-            n, outer, scatter = self.n_before + self.n_rows, standing.information, standing.scatter
+        if self.is_active:
+            _, _, outer, scatter, _ = self._latest()
+            n = self.n_before + self.n_rows
         else:
             if len(recent) < ROWS_A_PARAMETER * self._directions.shape[1]:
                 raise ValueError(
@@ -530,6 +533,7 @@ class Refinement:
             and max(n, self.next_look) <= 2 * MOST_ROWS
             and len(recent) <= RECENT_ROWS
             and 0.0 <= self.lost <= GIVEN_UP
+            and self.n_quiet <= QUIET_LOOKS
             and (self.position.phi >= 0.0).all()
             and abs(self.position.phi.sum() - 1.0) < 1e-8
             and all((np.diag(matrix) >= 0.0).all() for matrix in (self.information, self.scatter))

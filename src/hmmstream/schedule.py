@@ -15,6 +15,7 @@ import numpy as np
 
 from hmmstream.arrays import FloatArray
 
+LARGEST_EXPONENT = 700.0  # of a finite number
 SETTLED = 5.0  # times its memory, after which a schedule that tracks has its last step
 
 Step: TypeAlias = "Schedule | Callable[[int], float]"
@@ -120,7 +121,7 @@ class Track(Schedule):
     """For a world that changes: steps that become smaller at first, and then stay: old observations are forgotten.
 
     The steps are n^-alpha, and have come to 2 / (memory + 1) after five times ``memory`` observations (sooner with a
-    memory of less than 70, later with one of more than 20,000: alpha is at least 0.6 and at most 0.8).
+    memory of less than 60, later with one of more than 20,000: alpha is at least 0.6 and at most 0.8).
 
     It comes with a watch on the predictive likelihood, which notices changes: see :mod:`hmmstream.detection`.
 
@@ -148,14 +149,16 @@ class Track(Schedule):
             raise ValueError(f"alarm_every must be a number of observations, got {alarm_every!r}")
         last = 2.0 / (memory + 1.0)
         alpha = min(max(-math.log(last) / math.log(SETTLED * memory), 0.6), 0.8)
-        super().__init__(n0=0, first=1.0, scale=1.0, alpha=alpha, cap=1.0, n1=last ** (-1.0 / alpha), last=last)
+        n1 = math.exp(min(-math.log(last) / alpha, LARGEST_EXPONENT))
+        super().__init__(n0=0, first=1.0, scale=1.0, alpha=alpha, cap=1.0, n1=n1, last=last)
         self._memory = memory
         self.alarm_every = alarm_every
         self.restart = restart
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self.__dict__.setdefault("_memory", self._numbers[-2])  # where it stood in pickles from before
+        if "_memory" not in state:  # a pickle from before steps came to the last one by degrees: the memory was n1
+            Track.__init__(self, self._numbers[-2], self.alarm_every, self.restart)
 
     @property
     def memory(self) -> float:

@@ -58,35 +58,15 @@ class Transition(ABC):
         groups = self.groups(len(order))
         return self if _same_pattern(groups, groups[np.ix_(order, order)]) else Tied(groups[np.ix_(order, order)])
 
-    @lru_cache(maxsize=8)  # noqa: B019  # of all structures together, which are small and never change
     def cells(self, n_components: int) -> Cells:
         """The structure, checked and laid out for compiled code."""
         groups = np.asarray(self.groups(n_components))
         if groups.shape != (n_components, n_components):
             raise ValueError(f"{self!r} describes {len(groups)} states, the model has {n_components}")
-        labels, flat = np.unique(groups, return_inverse=True)
-        impossible = labels < 0
-        numbers = np.where(impossible, IMPOSSIBLE, np.cumsum(~impossible) - 1)
-        flat = numbers[flat.reshape(groups.shape)]
-        leader_of: dict[int, int] = {}
-        compositions: list[dict[int, int]] = []
-        shares = np.zeros(groups.shape)
-        for i, row in enumerate(flat):
-            members, places, counts = np.unique(row[row >= 0], return_inverse=True, return_counts=True)
-            if not len(members):
-                raise ValueError(f"{self!r}: no transition out of state {i} is possible")
-            composition = dict(zip(members.tolist(), counts.tolist(), strict=True))
-            compositions.append(composition)
-            for group in composition:
-                if compositions[leader_of.setdefault(group, i)] != composition:
-                    raise ValueError(
-                        f"{self!r}: row {i} shares a group with another row, but does not hold the same groups "
-                        "equally often: the M-step would not be explicit; give the row groups of its own"
-                    )
-            shares[i, row >= 0] = 1.0 / counts[places]
-        leaders = np.array([leader_of[next(iter(composition))] for composition in compositions], dtype=np.int64)
-        n_groups = int(flat.max()) + 1
-        return Cells(n_groups, np.ascontiguousarray(flat.ravel(), dtype=np.int64), shares.ravel(), leaders)
+        try:
+            return _laid_out(groups.astype(np.int64).tobytes(), n_components)
+        except ValueError as error:
+            raise ValueError(f"{self!r}: {error}") from None
 
     def check(self, transmat: FloatArray) -> None:
         """Raise ValueError if ``transmat`` does not have this structure."""
@@ -199,6 +179,34 @@ class Masked(Transition):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.mask.astype(int).tolist()})"
+
+
+@lru_cache(maxsize=4)  # one learner asks for the same again and again
+def _laid_out(table: bytes, m: int) -> Cells:
+    groups = np.frombuffer(table, dtype=np.int64).reshape(m, m)
+    labels, flat = np.unique(groups, return_inverse=True)
+    impossible = labels < 0
+    numbers = np.where(impossible, IMPOSSIBLE, np.cumsum(~impossible) - 1)
+    flat = numbers[flat.reshape(groups.shape)]
+    leader_of: dict[int, int] = {}
+    compositions: list[dict[int, int]] = []
+    shares = np.zeros(groups.shape)
+    for i, row in enumerate(flat):
+        members, places, counts = np.unique(row[row >= 0], return_inverse=True, return_counts=True)
+        if not len(members):
+            raise ValueError(f"no transition out of state {i} is possible")
+        composition = dict(zip(members.tolist(), counts.tolist(), strict=True))
+        compositions.append(composition)
+        for group in composition:
+            if compositions[leader_of.setdefault(group, i)] != composition:
+                raise ValueError(
+                    f"row {i} shares a group with another row, but does not hold the same groups equally often: the "
+                    "M-step would not be explicit; give the row groups of its own"
+                )
+        shares[i, row >= 0] = 1.0 / counts[places]
+    leaders = np.array([leader_of[next(iter(composition))] for composition in compositions], dtype=np.int64)
+    n_groups = int(flat.max()) + 1
+    return Cells(n_groups, np.ascontiguousarray(flat.ravel(), dtype=np.int64), shares.ravel(), leaders)
 
 
 def _same_pattern(a: IntArray, b: IntArray) -> bool:
