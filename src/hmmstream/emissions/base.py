@@ -7,7 +7,6 @@ matrix with one row a state: first the parameters, then whatever the family cach
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from copy import copy
 from inspect import signature
 from typing import Any, ClassVar, Self
 
@@ -139,9 +138,10 @@ class Emission(Compilable, ABC):
 
     def with_rows(self, rows: FloatArray) -> Self:
         """The same family with the values of ``rows``."""
-        other = copy(self)
+        other = object.__new__(type(self))  # as copy() does, in a fifth of the time
+        other.__dict__.update(self.__dict__)
         for name, values in self.shaped(rows).items():
-            setattr(other, name, frozen(values, name))
+            other.__dict__[name] = frozen(values, name)
         return other
 
     def with_theta(self, theta: FloatArray) -> Self:
