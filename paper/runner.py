@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -105,7 +104,8 @@ def is_done(task: Task) -> bool:
 @contextmanager
 def pool_of(workers: int) -> Iterator[ProcessPoolExecutor]:
     """Processes that are ready; on an error or Ctrl-C, what has not begun is not begun any more."""
-    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=prepare)
+    hears = signal.getsignal(signal.SIGINT) != signal.SIG_IGN  # a shell has it ignored by what runs in the background
+    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=prepare, initargs=(hears,))
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # which they inherit, and keep until they are prepared
     try:
         pool.submit(int)  # all start with the first task
@@ -113,16 +113,14 @@ def pool_of(workers: int) -> Iterator[ProcessPoolExecutor]:
         signal.signal(signal.SIGINT, before)
     try:
         yield pool
-    except BrokenProcessPool:
-        time.sleep(0.5)  # if Ctrl-C has ended them, this process is about to hear of it too
-        raise
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-def prepare() -> None:
-    """Make a worker leave quietly on Ctrl-C, and when the process that it works for has ended."""
-    signal.signal(signal.SIGINT, lambda *_: os._exit(130))
+def prepare(hears: bool) -> None:
+    """Make a worker leave quietly on Ctrl-C, if that is heard, and when the process that it works for has ended."""
+    if hears:
+        signal.signal(signal.SIGINT, lambda *_: os._exit(130))
     parent = multiprocessing.parent_process()
     assert parent is not None
     threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()

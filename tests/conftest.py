@@ -1,6 +1,7 @@
 """Settings of the whole test suite."""
 
 import os
+import signal
 
 from hypothesis import settings
 
@@ -8,6 +9,9 @@ from hypothesis import settings
 settings.register_profile("fixed", derandomize=True, deadline=None, database=None)
 settings.register_profile("explore", deadline=None, max_examples=2000, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
+
+# Tests interrupt programs, also where a shell has Ctrl-C ignored by all that runs in the background.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The first compiles the loops of all families, of which the second needs none: later files find them in the cache,
 # where two files at a time would compile them twice. Then those that take long: if one came last, a core would idle.

@@ -115,7 +115,7 @@ class Learner:
     >>> learner = Learner(guess)
     >>> learner.learn(world.sample(20_000, random_state=1)[0])
     >>> learner.model.transmat.round(2).tolist()
-    [[0.95, 0.05], [0.28, 0.72]]
+    [[0.95, 0.05], [0.29, 0.71]]
     """
 
     def __init__(

@@ -105,7 +105,7 @@ class OnlineHMM(HMMEstimator):
     >>> hmm.n_samples_seen_
     20000
     >>> hmm.transmat_.round(2).tolist()
-    [[0.95, 0.05], [0.28, 0.72]]
+    [[0.95, 0.05], [0.29, 0.71]]
     >>> hmm.standard_errors_["transmat"].round(2).tolist()
     [[0.0, 0.0], [0.02, 0.02]]
     """
