@@ -108,7 +108,8 @@ def pool_of(workers: int) -> Iterator[ProcessPoolExecutor]:
     pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=prepare, initargs=(hears,))
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # which they inherit, and keep until they are prepared
     try:
-        pool.submit(int)  # all start with the first task
+        for _ in range(workers):  # each starts with a task that no other is free for
+            pool.submit(int)
     finally:
         signal.signal(signal.SIGINT, before)
     try:

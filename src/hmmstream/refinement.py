@@ -42,8 +42,8 @@ AT_THE_TOP = 0.05  # log-likelihood that a further step would gain
 EM_ITERATIONS = 60
 FEW_LOOKS = 4  # times FIRST_LOOK: up to this number of rows, the start has another chance
 FEWEST_VISITS = 32.0  # rows in each state
-TRUSTED = 0.5  # log-likelihood that a look gains at most, where the recursion had found the top by itself
-QUIET_LOOKS = 2  # such looks in a row, after which it needs no further ones
+NEXT_TO_NOTHING = 0.5  # log-likelihood: a look that gains less is quiet, and tops that differ by less are as good
+QUIET_LOOKS = 2  # in a row, after which the recursion is trusted
 GIVEN_UP = 12.0  # log-likelihood that is lost against online EM
 PROVEN = 3.0  # the same, at the end of a block: less than this is as good
 SIZES = 1e-100, 1e100  # of rates and variances: what is smaller or larger is taken for these
@@ -263,13 +263,13 @@ class Refinement:
         """Climb to the maximum of the likelihood of all rows, from all that is known."""
         data = self._record(0, self.n_rows)
         tops = [self._climb(self.values, data)] if self.is_active else []
-        is_quiet = self.is_active and tops[0].is_reached and tops[0].gained < TRUSTED
+        is_quiet = self.is_active and tops[0].is_reached and tops[0].gained < NEXT_TO_NOTHING
         if not is_quiet and self.n_rows <= FEW_LOOKS * FIRST_LOOK:
             tops.append(self._climb(self._batch_em(data), data))
         tops.append(self._climb(self._parameters.values_of(found), data))
         best: Top | None = None
         for top in tops:  # the same top, with its states in another order, is no better
-            is_higher = best is None or top.score.height > best.score.height + TRUSTED
+            is_higher = best is None or top.score.height > best.score.height + NEXT_TO_NOTHING
             if top.is_reached and is_higher and self._visits(top.values, data).min() >= FEWEST_VISITS:
                 best = top
         is_last = self.n_rows >= self._largest
