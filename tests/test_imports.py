@@ -47,6 +47,8 @@ SHARED = {"base", "gaussian", "linear_regression", "special"} | {
     "state",
     "vectors",
     "rows",
+    "exact",
+    "products",
     "filter",
     "window",
     "online",

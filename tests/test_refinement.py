@@ -231,7 +231,7 @@ def test_of_several_tops_the_highest_counts_that_is_reached_and_has_all_states(X
 
 def test_rows_that_cannot_be_learned_from_are_kept_for_no_longer_than_the_limit():
     learner = learned(np.zeros(MOST_ROWS + 500))  # all the same: no maximum
-    assert not learner.refinement.is_active
+    assert not learner.refinement.is_proven
     assert len(learner.refinement.X) <= 2 * MOST_ROWS
     assert np.isfinite(models.values(learner.model)).all()
 

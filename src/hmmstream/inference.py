@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hmmstream.arrays import (
-    UNKNOWN,
     FloatArray,
     IntArray,
     is_integer,
@@ -104,6 +103,15 @@ class Underflow(Exception):
     """The probability of a state that may matter later is too small for a float."""
 
 
+def vanished(transmat: FloatArray) -> float:
+    """The probability of a state below which a pass must be in logarithms; 0 if it need never be.
+
+    With positive transitions a state that has become improbable is always soon reached again from others.
+    """
+    is_connected = transmat.min() >= RARELY_LEFT
+    return 0.0 if is_connected else VANISHED / float(transmat.min(where=transmat > 0.0, initial=1.0))
+
+
 class Pass:
     """A model laid out for the recursions, with the memory for one block of rows.
 
@@ -118,9 +126,7 @@ class Pass:
         self.theta = model.emission.theta()
         self.startprob = np.array(model.startprob)
         self.transmat = np.array(model.transmat)
-        # With positive probabilities a state that has become improbable is always soon reached again from others
-        is_connected = self.transmat.min() >= RARELY_LEFT
-        self.vanished = 0.0 if is_connected else VANISHED / self.transmat.min(where=self.transmat > 0.0, initial=1.0)
+        self.vanished = vanished(self.transmat)
         self.block = max(1, min(n_rows, BLOCK_SIZE // max(m, width)))
         self.log_g, self.g, self.filter, self.log_scale = memory.block(self.block, m)
 
@@ -152,13 +158,7 @@ class Pass:
         """Log-densities of the rows of a block."""
         n = len(data)
         log_g, g, log_scale = self.log_g[:n], self.g[:n], self.log_scale[:n]
-        rows.densities(self.emission, self.theta, data.X, log_g, g, log_scale)
-        if data.states is not None:  # in no other state could the row have been seen
-            known = np.flatnonzero(data.states != UNKNOWN)
-            at = (known, data.states[known])
-            log_scale[known] = log_g[at]
-            log_g[known], g[known] = -np.inf, 0.0
-            log_g[at], g[at] = log_scale[known], 1.0
+        rows.densities(self.emission, self.theta, data.X, data.states, log_g, g, log_scale)
         return log_g
 
     def forward(self, data: Record, phi: FloatArray) -> float:

@@ -23,18 +23,20 @@ import numpy as np
 from hmmstream import inference, information
 from hmmstream.arrays import UNKNOWN, FloatArray, IntArray, known_states, row_weights
 from hmmstream.em import EM
-from hmmstream.inference import Memory, Pass, Underflow, Workers
+from hmmstream.inference import Memory, Pass, Workers
 from hmmstream.model import HMM
-from hmmstream.parameters import Parameters
+from hmmstream.parameters import Parameters, Point
 from hmmstream.record import Record, join
-from hmmstream.recursions import products
+from hmmstream.recursions import exact, products, scores
+from hmmstream.recursions.bridge import specialize
 
 FIRST_LOOK = 1024  # rows
 ROWS_A_PARAMETER = 16  # that a look needs at least
 KNOWN_FROM = 16  # rows, if each told as much of a direction as of its parameters: of others nothing is known
 MOST_ROWS = 2**15  # that are kept
 MOST_NUMBERS = 2**20  # if there are many features
-BLOCK, SHARE = 256, 16  # rows of a block: so many, or this share of all before it
+BLOCK, SHARE = 256, 8  # rows of a block: so many, or this share of all before it once the recursion is proven,
+SHARE_BETWEEN_LOOKS = 4  # or this one, as long as one looks at all rows again
 LARGEST_BLOCK = 2**13
 RECENT_ROWS = 2**13  # that are kept for the curvature of the likelihood
 STEPS = 20  # of a climb
@@ -114,7 +116,9 @@ class Refinement:
         self._parameters = Parameters(self.model)
         self._directions = self._parameters.directions()
         self._start_slopes = self._parameters.start_slopes(self.model.transmat)
-        self._piece = BLOCK * max(1, MOST_NUMBERS // 8 // BLOCK // self._parameters.size)  # rows in fast memory
+        self._chain = exact.Chain(self.model.n_components)
+        self._groups, self._table = self._parameters.groups.ravel(), self._parameters.table.ravel()
+        self._loops: dict[tuple[bool, bool], Any] = {}  # compiled, for rows with known states and weights or without
         self._memory = Memory()
         self._last_step: tuple[tuple[int, ...], Step] | None = None
 
@@ -162,7 +166,8 @@ class Refinement:
         """Find the number of rows that can be taken before there is work to do, which ``room`` says."""
         ends = [] if self.is_trusted else [self.next_look - self.n_rows]
         if self.is_active:
-            block = min(max(BLOCK, (self.n_before + self.n_done) // SHARE), LARGEST_BLOCK)
+            share = (self.n_before + self.n_done) // (SHARE if self.is_trusted else SHARE_BETWEEN_LOOKS)
+            block = min(max(BLOCK, share), LARGEST_BLOCK) if self.is_proven else BLOCK
             ends.append(self.n_done + block - self.n_rows)
         self.room = int(self.n_idle or min(ends))
 
@@ -364,33 +369,52 @@ class Refinement:
 
     def _score(self, values: FloatArray, data: Record, position: Position) -> tuple[Score, Position]:
         """What rows say about the parameters, and where the filter stands then."""
-        try:
-            return self._score_in_one_pass(values, data, position, in_logs=False)
-        except Underflow:
-            return self._score_in_one_pass(values, data, position, in_logs=True)
-
-    def _score_in_one_pass(
-        self, values: FloatArray, data: Record, position: Position, *, in_logs: bool
-    ) -> tuple[Score, Position]:
         size = self._parameters.size
         wide = products.padded(size)
-        log_likelihood, gradient, outer, scatter = 0.0, np.zeros(wide), np.zeros((wide, wide)), np.zeros((wide, wide))
-        phi, slopes = (part.copy() for part in position)
+        sums = np.zeros(wide), np.zeros((wide, wide)), np.zeros((wide, wide))
         with np.errstate(all="ignore"):  # what is no number is seen to by those who asked
-            phi = np.log(phi) if in_logs else phi
             try:
-                point = self._parameters.at(values)
-                work = Pass(point, min(len(data), self._piece), self._memory, in_logs=in_logs)
+                log_likelihood, after = self._add_scores(self._parameters.at(values), data, position, sums)
             except (ValueError, ZeroDivisionError):  # a variance of 0, say
-                return Score(np.nan, gradient, outer, scatter), position
-            for piece in work.blocks(len(data)):
-                block = data[piece]
-                of_block, by_row = information.follow(work, self._parameters, self._start_slopes, block, phi, slopes)
-                log_likelihood += of_block
-                weighted = by_row if block.weights is None else by_row * block.weights[:, np.newaxis]
-                products.add_products(products.TILE, by_row, weighted, BLOCK, gradient, outer, scatter)
-            score = Score(log_likelihood, gradient[:size], outer[:size, :size], scatter[:size, :size])
-            return score, Position(np.exp(phi) if in_logs else phi, slopes)
+                log_likelihood, after = np.nan, position
+        gradient, outer, scatter = sums
+        return Score(log_likelihood, gradient[:size], outer[:size, :size], scatter[:size, :size]), after
+
+    def _add_scores(
+        self, point: Point, data: Record, position: Position, sums: tuple[FloatArray, ...]
+    ) -> tuple[float, Position]:
+        """Add gradients and their products to the sums. The log-likelihood, and where the filter stands then."""
+        phi, slopes = position.phi.copy(), position.slopes.copy()
+        model = (point.emission.theta(), point.startprob, point.transmat, inference.vanished(point.transmat))
+        arguments = (
+            *(point.emission, self._chain, products.TILE, *model),
+            *(self._groups, self._table, self._start_slopes),
+            *(data.X, data.is_start, data.states, data.weights),
+            *(phi, slopes, *sums),
+        )
+        kind = data.states is None, data.weights is None
+        if kind not in self._loops:
+            self._loops[kind] = specialize(scores.add_scores, *arguments)
+        log_likelihood = self._loops[kind](*arguments)
+        if not math.isnan(log_likelihood):
+            return log_likelihood, Position(phi, slopes)
+        return self._add_scores_in_logs(point, data, position, sums)
+
+    def _add_scores_in_logs(
+        self, point: Point, data: Record, position: Position, sums: tuple[FloatArray, ...]
+    ) -> tuple[float, Position]:
+        """The same where the probability of a state that may matter later is too small for a float."""
+        for part in sums:
+            part[:] = 0.0
+        phi, slopes, log_likelihood = np.log(position.phi), position.slopes.copy(), 0.0
+        work = Pass(point, len(data), Memory(), in_logs=True, width=self._parameters.size)
+        for piece in work.blocks(len(data)):
+            block = data[piece]
+            of_block, by_row = information.follow(work, self._parameters, self._start_slopes, block, phi, slopes)
+            log_likelihood += of_block
+            weighted = by_row if block.weights is None else by_row * block.weights[:, np.newaxis]
+            products.add_products(products.TILE, by_row, weighted, scores.TOGETHER, *sums)
+        return log_likelihood, Position(np.exp(phi), slopes)
 
     def _visits(self, values: FloatArray, data: Record) -> FloatArray:
         """Expected number of rows in each state of which something was seen."""

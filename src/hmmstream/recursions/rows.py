@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf, log
 from typing import Any
 
-from hmmstream.arrays import FloatArray
+from hmmstream.arrays import UNKNOWN, FloatArray, IntArray
 from hmmstream.compilable import workspace
 from hmmstream.recursions.bridge import compiled, inlined, view
 from hmmstream.recursions.vectors import exponential, load, store
@@ -66,9 +66,18 @@ def read(emission: Any, X: FloatArray, row: int, y: FloatArray) -> None:
 
 @compiled
 def densities(
-    emission: Any, theta: FloatArray, X: FloatArray, log_g: FloatArray, g: FloatArray, log_scale: FloatArray
+    emission: Any,
+    theta: FloatArray,
+    X: FloatArray,
+    known: IntArray | None,
+    log_g: FloatArray,
+    g: FloatArray,
+    log_scale: FloatArray,
 ) -> None:
-    """Densities of each row in each state: their logarithms, and themselves divided by the largest of the row."""
+    """Densities of each row in each state: their logarithms, and themselves divided by the largest of the row.
+
+    Where the state is ``known``, the row could have been seen in no other.
+    """
     m = emission.n_components
     y = workspace(emission.n_features)
     flat = view(g, 0, (len(X) * m,))
@@ -95,7 +104,21 @@ def densities(
             log_scale[row] = top
             for k in range(m):
                 g[row, k] = log_g[row, k] - top
+            if known is not None:
+                settle(emission, known[row], row, log_g, g, log_scale)
         exponentials(flat, first * m, last * m)
+
+
+@inlined
+def settle(
+    emission: Any, state: int, row: int, log_g: FloatArray, log_ratio: FloatArray, log_scale: FloatArray
+) -> None:
+    """Take all densities of a row away but that of the state it is known to come from."""
+    if state != UNKNOWN:
+        log_scale[row] = log_g[row, state]
+        for k in range(emission.n_components):
+            log_g[row, k] = log_scale[row] if k == state else -inf
+            log_ratio[row, k] = 0.0 if k == state else -inf
 
 
 @inlined
