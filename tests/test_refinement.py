@@ -7,6 +7,7 @@ import pickle
 import models
 import numpy as np
 import pytest
+import reference
 
 import hmmstream
 from benchmarks import efficiency
@@ -23,6 +24,7 @@ from hmmstream import (
     Polyak,
     Prior,
     StatisticAverage,
+    information,
 )
 from hmmstream.averaging import Refined
 from hmmstream.checkpoint import Builder, describe
@@ -68,6 +70,21 @@ def test_after_a_look_the_model_is_the_maximum_of_the_likelihood(X):
     theirs = BatchHMM(2, init=init, start="fixed", n_iter=2000, tol=1e-6).fit(data).model_
     assert theirs.log_likelihood(data) - ours.log_likelihood(data) < 0.05
     assert abs(models.values(ours) - models.values(theirs)).max() < 0.01
+
+
+@pytest.mark.parametrize("has_notes", [False, True], ids=["plain", "notes"])
+def test_one_pass_adds_up_what_each_row_says(has_notes, X):
+    """Each row's own increments are held against their twin elsewhere. Three patches, gaps, two sequences."""
+    n, rng = 600, np.random.default_rng(5)
+    states, weights = rng.integers(-1, 2, n), rng.uniform(0.0, 2.0, n)
+    notes = (states, weights) if has_notes else (None, None)
+    data = Record(models.with_gaps(X[:n], 0.1), np.isin(np.arange(n), [0, 300]), *notes)
+    parameters, by_row = Parameters(START), []
+    information.visit_increments(parameters, data, lambda _, increments: by_row.append(increments.copy()))
+    numbers, weights = np.concatenate(by_row), weights if has_notes else np.ones(n)
+    score = Refinement(START)._at(parameters.values, data)
+    for found, expected in zip(score[1:], reference.sums_of_products(numbers, weights, 256), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-10 * abs(expected).max())
 
 
 def test_rows_that_wait_for_the_end_of_their_block_have_their_say(X):
