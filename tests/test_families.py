@@ -21,7 +21,7 @@ from hmmstream import (
     StatisticAverage,
     VonMises,
 )
-from hmmstream.emissions import FAMILIES
+from hmmstream.emissions import FAMILIES, special
 
 TRANSMAT = [[0.9, 0.06, 0.04], [0.1, 0.8, 0.1], [0.03, 0.12, 0.85]]
 
@@ -157,7 +157,48 @@ def test_m_steps_are_finite_whatever_the_statistic():
                 with np.errstate(over="ignore", invalid="ignore"):
                     emission.maximize(S, np.ones(3), theta)
                 assert np.isfinite(theta).all(), (family, exponent, sign)
-                emission.with_rows(theta).check_values()
+                emission.with_theta(theta).check_values()
+
+
+def exact_width(emission, y):
+    """log of the mean less the mean of logs, or 1 less the mean length of directions, with more digits than a float."""
+    y = y.astype(np.longdouble)
+    if isinstance(emission, Gamma):
+        return float(np.log(y.mean()) - np.log(y).mean())
+    return float(1 - np.hypot(np.cos(y).mean(), np.sin(y).mean()))
+
+
+@pytest.mark.skipif(np.finfo(np.longdouble).eps > 1e-18, reason="longdouble has no more digits than float here")
+@pytest.mark.parametrize(
+    ("emission", "y"),
+    [
+        (Gamma([1e9], [4e6]), 250.0 * (1.0 + 3e-5 * np.random.default_rng(0).standard_normal(500))),
+        (VonMises([2.5], [1e9]), 2.5 + 3e-5 * np.random.default_rng(0).standard_normal(500)),
+    ],
+    ids=["gamma", "von-mises"],
+)
+def test_narrow_states_keep_their_digits(emission, y):
+    """Measured from the origin, the width of such a state would have 6 of them."""
+    theta = emission.theta()
+    theta[:, -1] += 0.01  # the centre is not where the state is
+    S, s = np.zeros((1, 3)), np.empty(3)
+
+    def sums():
+        S[:] = 0.0
+        for value in y:
+            emission.statistic(theta[0], np.array([value]), s)
+            S[0] += s
+        return S.copy()
+
+    shift, far = np.empty(1), sums()
+    emission.move_centre(theta[0], far[0], shift)
+    near = sums()
+    emission.translate(far[0], shift)
+    np.testing.assert_allclose(far, near, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(emission.uncentred(theta, near), emission.uncentred(theta, far), rtol=1e-12)
+    emission.maximize(near, np.ones(1), theta)
+    width = special.polygamma(theta[0, 0])[0] if isinstance(emission, Gamma) else special.bessel(theta[0, 1])[2]
+    assert width == pytest.approx(exact_width(emission, y), rel=1e-10)
 
 
 def test_states_that_collapse_are_stopped_without_an_error():

@@ -42,7 +42,7 @@ FOLDERS = {
     "cli": ["options", "report", "work", "learning", "using", "spark"],
 }
 # What neighbours in other folders may import
-SHARED = {"base", "gaussian", "linear_regression", "special"} | {
+SHARED = {"base", "centred", "gaussian", "linear_regression", "special"} | {
     "bridge",
     "state",
     "vectors",

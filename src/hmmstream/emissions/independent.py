@@ -148,6 +148,9 @@ class Independent(Emission):
     def _thetas(self, theta: Any) -> list[Any]:
         return _split(theta, [part.width for part in self.parts])
 
+    def _statistics(self, S: Any) -> list[Any]:
+        return _split(S, [part.n_statistics for part in self.parts])
+
     # --- seen from Python -------------------------------------------------------------------------------------------
 
     @property
@@ -253,6 +256,10 @@ class Independent(Emission):
 
     def centres(self, theta: FloatArray) -> FloatArray:
         return np.hstack([part.centres(own) for part, own in zip(self.parts, self._thetas(theta), strict=True)])
+
+    def uncentred(self, theta: FloatArray, statistic: FloatArray) -> FloatArray:
+        own = zip(self.parts, self._thetas(theta), self._statistics(statistic), strict=True)
+        return np.hstack([part.uncentred(rows, S) for part, rows, S in own])
 
     def __repr__(self) -> str:
         sizes = f", n_features={list(self.part_features)}"

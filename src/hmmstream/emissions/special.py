@@ -107,17 +107,17 @@ def bessel(x: float) -> tuple[float, float, float]:
 
 
 @compilable
-def inverse_bessel_ratio(ratio: float) -> float:
-    """The x with I₁(x) / I₀(x) = ``ratio``, for 0 <= ratio < 1.
+def inverse_bessel_ratio(ratio: float, rest: float) -> float:
+    """The x with I₁(x) / I₀(x) = ``ratio``, for 0 <= ratio < 1, given ``rest`` = 1 - ratio.
 
     1 / (1 - I₁(x) / I₀(x)) is nearly linear in x, with a slope between 1/2 and 2: Newton's method cannot go astray.
     """
-    x = ratio * (2.0 - ratio * ratio) / (1.0 - ratio * ratio)
+    x = ratio * (2.0 - ratio * ratio) / (rest * (1.0 + ratio))
     if x < 1e-8:
         return x
     for _ in range(NEWTON_STEPS):
-        _, value, rest = bessel(x)
-        slope = rest * (1.0 + value) - value / x
-        gap = value - ratio if ratio < 0.5 else (1.0 - ratio) - rest
-        x -= rest * gap / ((1.0 - ratio) * slope)
+        _, value, value_rest = bessel(x)
+        slope = value_rest * (1.0 + value) - value / x
+        gap = value - ratio if ratio < 0.5 else rest - value_rest
+        x -= value_rest * gap / (rest * slope)
     return x

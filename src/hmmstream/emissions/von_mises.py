@@ -9,13 +9,20 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hmmstream.arrays import FloatArray
-from hmmstream.emissions.base import IndependentFeatures
+from hmmstream.compilable import compilable
+from hmmstream.emissions.centred import CentredFeatures
 from hmmstream.emissions.special import bessel, inverse_bessel_ratio
 
 LARGEST_CONCENTRATION = 1e10  # that data can ask for: a standard deviation of 1e-5
 
 
-class VonMises(IndependentFeatures):
+@compilable
+def unwound(y: float) -> float:
+    """The angle, without the whole turns of a large one."""
+    return y if abs(y) <= 2.0 * pi else atan2(sin(y), cos(y))
+
+
+class VonMises(CentredFeatures):
     """Angles in radians, with a mean direction and a concentration about it for each state and feature.
 
     Any real number is an angle: those that differ by 2π are the same.
@@ -71,31 +78,50 @@ class VonMises(IndependentFeatures):
         return np.hstack([np.cos(X), np.sin(X)])
 
     def is_limited(self, theta: FloatArray) -> bool:
-        concentrations = theta[:, 1::2]
+        concentrations = theta[:, 1 : self.n_parameters : 2]
         collapsed = concentrations >= 1e-3 * LARGEST_CONCENTRATION  # up there, rounding errors move them to and fro
         return bool(collapsed.any())
 
     def feature_log_density(self, theta: FloatArray, y: float) -> float:
-        # The statistic knows y up to whole turns only: so must the density, to the last digit
-        angle = y if abs(y) <= 2.0 * pi else atan2(sin(y), cos(y))
-        sine = sin(0.5 * (angle - theta[0]))
+        sine = sin(0.5 * (unwound(y) - theta[0]))
         return -2.0 * theta[1] * sine * sine - bessel(theta[1])[0] - log(2.0 * pi)
 
+    # The centre is an angle c, and the statistic of a value 1 - cos(y - c) and sin(y - c)
+
+    def first_centres(self) -> FloatArray:
+        return self.means
+
     def feature_statistic(self, theta: FloatArray, y: float, s: FloatArray) -> None:
-        s[0] = cos(y)
-        s[1] = sin(y)
+        angle = unwound(y) - theta[2]
+        sine = sin(0.5 * angle)
+        s[0] = 2.0 * sine * sine
+        s[1] = sin(angle)
 
     def feature_expectation(self, theta: FloatArray, s: FloatArray) -> None:
-        ratio = bessel(theta[1])[1]
-        s[0] = ratio * cos(theta[0])
-        s[1] = ratio * sin(theta[0])
+        _, ratio, rest = bessel(theta[1])
+        sine = sin(0.5 * (theta[0] - theta[2]))
+        s[0] = rest + 2.0 * ratio * sine * sine
+        s[1] = ratio * sin(theta[0] - theta[2])
 
     def feature_maximize(self, s: FloatArray, overall: FloatArray, theta: FloatArray) -> None:
-        turn = (atan2(s[1], s[0]) - theta[0]) / (2.0 * pi)
+        turn = (theta[2] + atan2(s[1], 1.0 - s[0]) - theta[0]) / (2.0 * pi)
         theta[0] += 2.0 * pi * ((turn + 0.5) % 1.0 - 0.5)  # no jump by a whole turn: averages would not survive it
-        theta[1] = inverse_bessel_ratio(min(hypot(s[0], s[1]), 1.0 - 0.5 / LARGEST_CONCENTRATION))
+        ratio = min(hypot(1.0 - s[0], s[1]), 1.0)
+        rest = (s[0] * (2.0 - s[0]) - s[1] * s[1]) / (1.0 + ratio)
+        theta[1] = inverse_bessel_ratio(ratio, max(rest, 0.5 / LARGEST_CONCENTRATION))
 
     def feature_gradient(self, theta: FloatArray, weight: float, s: FloatArray, gradient: FloatArray) -> None:
-        cosine, sine = cos(theta[0]), sin(theta[0])
-        gradient[0] = theta[1] * (s[1] * cosine - s[0] * sine)
-        gradient[1] = s[0] * cosine + s[1] * sine - weight * bessel(theta[1])[1]
+        to_mean = theta[0] - theta[2]
+        sine, half = sin(to_mean), sin(0.5 * to_mean)
+        cosine = cos(to_mean)
+        gradient[0] = theta[1] * (s[1] * cosine - (weight - s[0]) * sine)
+        gradient[1] = weight * (bessel(theta[1])[2] - 2.0 * half * half) - s[0] * cosine + s[1] * sine
+
+    def feature_shift(self, weight: float, s: FloatArray) -> float:
+        return atan2(s[1], weight - s[0])
+
+    def feature_translate(self, weight: float, s: FloatArray, shift: float) -> None:
+        sine, cosine, half = sin(shift), cos(shift), sin(0.5 * shift)
+        along, across = s[0], s[1]
+        s[0] = along * cosine + 2.0 * weight * half * half - across * sine
+        s[1] = across * cosine - (weight - along) * sine
