@@ -181,7 +181,7 @@ def test_narrow_states_keep_their_digits(emission, y):
     """Measured from the origin, the width of such a state would have 6 of them."""
     theta = emission.theta()
     theta[:, -1] += 0.01  # the centre is not where the state is
-    S, s = np.zeros((1, 3)), np.empty(3)
+    S, s = np.zeros((1, emission.n_statistics)), np.empty(emission.n_statistics)
 
     def sums():
         S[:] = 0.0
@@ -194,11 +194,31 @@ def test_narrow_states_keep_their_digits(emission, y):
     emission.move_centre(theta[0], far[0], shift)
     near = sums()
     emission.translate(far[0], shift)
-    np.testing.assert_allclose(far, near, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(far, near, rtol=1e-9, atol=1e-11)
     np.testing.assert_allclose(emission.uncentred(theta, near), emission.uncentred(theta, far), rtol=1e-12)
     emission.maximize(near, np.ones(1), theta)
     width = special.polygamma(theta[0, 0])[0] if isinstance(emission, Gamma) else special.bessel(theta[0, 1])[2]
     assert width == pytest.approx(exact_width(emission, y), rel=1e-10)
+
+
+@pytest.mark.parametrize("unit", [1e-200, 1e-15, 1e100])
+def test_amounts_are_learned_in_any_unit_from_any_start(unit):
+    X = chain(Gamma([2.0, 5.0, 20.0], [2.0, 1.0, 0.5])).sample(2000, 1)[0]
+    start, far = Gamma([1.5, 4.0, 10.0], [1.0, 1.0, 0.4]), Gamma([0.5, 0.5, 0.5], [1e-50, 1e-51, 1e-52])
+    plain, scaled, astray = (
+        Learner(chain(Gamma(emission.shapes, emission.rates / factor)), averaging=StatisticAverage())
+        for emission, factor in ((start, 1.0), (start, unit), (far, unit))
+    )
+    plain.learn(X)
+    for learner in (scaled, astray):
+        learner.learn(X * unit)
+        assert np.isfinite(learner.vector).all()
+        emission, statistic = learner.last_model.emission, learner.statistic.emissions
+        np.testing.assert_allclose(statistic[:, 1] / statistic[:, 0], emission.moments()[0][:, 0], rtol=1e-12)
+    np.testing.assert_allclose(scaled.model.emission.shapes, plain.model.emission.shapes, rtol=1e-9)
+    np.testing.assert_allclose(scaled.model.emission.rates * unit, plain.model.emission.rates, rtol=1e-9)
+    fitted = [BatchHMM(2, "gamma", n_iter=5, random_state=0).fit(X[:300] * each) for each in (1.0, unit)]
+    np.testing.assert_allclose(fitted[1].shapes_, fitted[0].shapes_, rtol=1e-6)
 
 
 def test_states_that_collapse_are_stopped_without_an_error():

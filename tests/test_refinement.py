@@ -304,6 +304,17 @@ def test_files_from_before_looks_were_counted_are_read(X):
     assert Builder().build(description).refinement.n_quiet == 0
 
 
+def test_files_from_when_blocks_were_longer_are_read(X):
+    """Of a recursion that is not proven: 1,024 rows and 300 that wait, where 256 are a block now."""
+    learner = learned(X[:FIRST_LOOK])
+    description, more = describe(learner), learned(X[: FIRST_LOOK + 300])
+    description["refinement"]["rows"] = describe(more)["refinement"]["rows"]
+    description["refinement"]["n_rows"] = FIRST_LOOK + 300
+    restored = Builder().build(description)
+    restored.learn(X[FIRST_LOOK + 300 : 5000])
+    assert restored.refinement.is_proven
+
+
 def test_rows_that_the_model_refuses_are_refused_in_files_too():
     start = HMM([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], hmmstream.Categorical(probs=[[0.5, 0.4, 0.1], [0.2, 0.1, 0.7]]))
     description = describe(learned(start.sample(500, 0)[0], start=start))

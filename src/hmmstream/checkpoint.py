@@ -21,7 +21,6 @@ import numpy as np
 from hmmstream.arrays import known_states, row_weights
 from hmmstream.averaging import Polyak, Refined, StatisticAverage
 from hmmstream.emissions import FAMILIES, AutoRegressive, Emission, Independent, LinearRegression, Poisson
-from hmmstream.emissions.centred import CentredFeatures
 from hmmstream.io.whole import write_whole
 from hmmstream.journal import Journal
 from hmmstream.learner import Learner, has_window
@@ -379,8 +378,11 @@ class Builder:
             has_prior=settings["prior"] is not None,
             has_window=is_windowed,
         )
-        if isinstance(emission, CentredFeatures) and parts["theta"].shape == (m, emission.n_parameters):
-            parts = with_centres(emission, shape, parts)
+        if parts["theta"].shape[1:] != (emission.width,):
+            raise ValueError(
+                f"its state is not that of its model: {type(emission).__name__} measured what it learned otherwise "
+                "in an earlier hmmstream, which can go on with it"
+            )
         if sum(part.size for part in parts.values()) != shape.size:  # before memory is asked for
             raise ValueError("its state is not that of its model")
         learner = Learner(start, **settings)
@@ -427,19 +429,6 @@ class Builder:
                 if emission and emission.has_values and (emission.n_features, emission.n_components) != (d, m):
                     raise ValueError("its parts do not fit together")
         return search
-
-
-def with_centres(emission: CentredFeatures, shape: Shape, parts: dict[str, Any]) -> dict[str, Any]:
-    """The state of a file from before the family had centres, about the origin: as learning goes on, they move."""
-    parts = {**parts}
-    for name in ("theta", "mean_theta"):
-        parts[name] = np.pad(parts[name], ((0, 0), (0, emission.n_cached)))
-    for name in ("tau", "S", "mean_S", "prior"):
-        rows = parts[name].reshape(-1, shape.n_rows)
-        of_emissions = rows[:, shape.n_groups :].reshape(-1, shape.n_statistics)
-        turned = emission.turned(of_emissions).reshape(len(rows), shape.n_emission_rows)
-        parts[name] = np.hstack([rows[:, : shape.n_groups], turned]).reshape(parts[name].shape)
-    return parts
 
 
 def check_state(learner: Learner) -> None:

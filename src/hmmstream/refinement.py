@@ -407,7 +407,7 @@ class Refinement:
         for part in sums:
             part[:] = 0.0
         phi, slopes, log_likelihood = np.log(position.phi), position.slopes.copy(), 0.0
-        work = Pass(point, len(data), Memory(), in_logs=True, width=self._parameters.size)
+        work = Pass(point, min(len(data), LARGEST_BLOCK), self._memory, in_logs=True)
         for piece in work.blocks(len(data)):
             block = data[piece]
             of_block, by_row = information.follow(work, self._parameters, self._start_slopes, block, phi, slopes)
@@ -554,6 +554,7 @@ class Refinement:
             self.is_active >= max(self.is_proven, self.is_trusted)
             and not (self.n_idle and (n or self.is_active))
             and len(data) == n >= self.n_done
+            and (self.is_trusted or n <= self.next_look)
             and max(n, self.next_look) <= 2 * MOST_ROWS
             and len(recent) <= RECENT_ROWS
             and 0.0 <= self.lost <= GIVEN_UP
@@ -563,10 +564,9 @@ class Refinement:
             and all((np.diag(matrix) >= 0.0).all() for matrix in (self.information, self.scatter))
             and (self.damping >= 0.0).all()
         )
-        if is_sound:
-            self._count_room()
-        if not is_sound or self.room < 0:  # 0, if the work was broken off
+        if not is_sound:
             raise ValueError("its second stage is not one that a stream leads to")
+        self._count_room()  # less than 0, if blocks were longer when the file was written
         self.n_rows = 0
         self._keep(data)
         if self.is_active:

@@ -7,7 +7,7 @@ rounding would leave little of it. Measured from near the state's mean, its digi
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -21,9 +21,8 @@ class CentredFeatures(IndependentFeatures):
     """Independent features, as a subclass of ``IndependentFeatures`` describes them, with a centre.
 
     In ``feature_statistic``, ``feature_expectation``, ``feature_maximize`` and ``feature_gradient`` the centre of the
-    feature stands in ``theta`` behind its parameters; there is no ``overall``, as states have centres of their own. The
-    first number of a feature's statistic is 1 less another, so that it is small in a narrow state: about the origin,
-    that other one is the paper's.
+    feature stands in ``theta`` behind its parameters; there is no ``overall``, as states have centres of their own.
+    ``uncentred`` gives the statistic as the paper would write it.
     """
 
     compiled_methods: ClassVar[tuple[str, ...]] = ("feature_shift", "feature_translate", "gather_feature")
@@ -52,14 +51,16 @@ class CentredFeatures(IndependentFeatures):
         centres = np.arange(self.n_parameters, self.width)[:, np.newaxis]
         return np.hstack([parameters, centres]), statistics
 
-    def uncentred(self, theta: FloatArray, statistic: FloatArray) -> FloatArray:
-        return self.turned(super().uncentred(theta, statistic))
+    @abstractmethod
+    def uncentred(self, theta: FloatArray, statistic: FloatArray) -> FloatArray: ...
 
-    def turned(self, statistic: FloatArray) -> FloatArray:
-        """The paper's statistic, of one about the origin, or the other way round."""
-        turned = statistic.copy()
-        turned[:, 1 :: self.n_feature_statistics] = statistic[:, :1] - statistic[:, 1 :: self.n_feature_statistics]
-        return turned
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if "n_feature_columns" not in state:
+            raise ValueError(
+                f"a pickle from before {type(self).__name__} had centres, in which what was learned is measured "
+                "otherwise: an earlier hmmstream can go on with it"
+            )
+        super().__setstate__(state)
 
     # --- compiled ---------------------------------------------------------------------------------------------------
 

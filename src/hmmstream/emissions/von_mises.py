@@ -91,6 +91,11 @@ class VonMises(CentredFeatures):
     def first_centres(self) -> FloatArray:
         return self.means
 
+    def uncentred(self, theta: FloatArray, statistic: FloatArray) -> FloatArray:
+        plain = self.translated(statistic, -self.centres(theta))
+        plain[:, 1::2] = plain[:, :1] - plain[:, 1::2]  # cos y, not 1 - cos y
+        return plain
+
     def feature_statistic(self, theta: FloatArray, y: float, s: FloatArray) -> None:
         angle = unwound(y) - theta[2]
         sine = sin(0.5 * angle)
