@@ -484,7 +484,7 @@ def share_out(work: Callable[[int, int], None], offsets: IntArray, n_jobs: int) 
         return
     wanted = np.linspace(0, offsets[-1], n_jobs * SHARES + 1)
     bounds = np.unique(np.append(np.searchsorted(offsets, wanted), [0, n]).clip(0, n))
-    apart = -(-(len(bounds) - 1) // n_jobs)  # neighbours share a line of the cache: no two threads are at them together
+    apart = -(-(len(bounds) - 1) // n_jobs)  # neighbours share a line of the cache: threads are seldom at them together
     order = [place for first in range(apart) for place in range(first, len(bounds) - 1, apart)]
     with ThreadPoolExecutor(n_jobs) as threads:
         list(threads.map(work, bounds[:-1][order], bounds[1:][order]))
