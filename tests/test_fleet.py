@@ -23,8 +23,10 @@ from hmmstream import (
     Polyak,
     Power,
     Prior,
+    StatisticAverage,
 )
 from hmmstream.checkpoint import ModelFileError, describe, pack
+from hmmstream.recursions.fleet import PIECE
 
 WORLD, START = models.paper_model(), models.paper_start()
 N = 6
@@ -92,6 +94,29 @@ def test_rows_in_order_of_arrival(kind):
         followed = alone.follow(X[who == stream])
         np.testing.assert_allclose(np.concatenate(proba)[who == stream], followed, atol=1e-12)
         assert_same(fleet, ids[who == stream][0], alone)
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_rows_of_short_and_long_streams_in_any_order(n_jobs):
+    start = models.rough_start("gaussian-diag", "masked")
+    lengths = np.append(np.arange(300) % 40, [PIECE - 1, 2 * PIECE + 5, 1, PIECE, 3])
+    ids = np.random.default_rng(5).permutation(np.repeat(np.arange(len(lengths)), lengths))
+    X = models.make("gaussian-diag", "masked").sample(len(ids), 6)[0]
+    ids.flags.writeable = False
+    fleet = Fleet(init=start, n_jobs=n_jobs).add(np.arange(len(lengths)))
+    proba = fleet.follow(X, ids)
+    for stream in (1, 39, 159, *range(299, len(lengths))):
+        alone = OnlineHMM(init=start, averaging=StatisticAverage())
+        np.testing.assert_allclose(proba[ids == stream], alone.follow(X[ids == stream]), atol=1e-12)
+        assert_same(fleet, stream, alone)
+
+
+def test_the_names_given_are_not_those_kept():
+    names = np.array([3, 1, 2])
+    fleet = Fleet(init=START).partial_fit([0.1, 0.2, 0.3], ids=names)
+    again = Fleet(init=START).resume(names, fleet.vectors)
+    names[:] = 7
+    assert list(fleet) == list(again) == [3, 1, 2]
 
 
 def test_a_call_with_few_rows_of_many_streams():

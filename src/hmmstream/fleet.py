@@ -250,7 +250,7 @@ class Fleet:
         if len(self) and (self.ids.dtype.kind == "U") != (names.dtype.kind == "U"):
             kinds = [("integers", "strings")[kind == "U"] for kind in (self.ids.dtype.kind, names.dtype.kind)]
             raise ValueError(f"the streams here are known by {kinds[0]}, not by {kinds[1]}")
-        return names if names.dtype.kind == "U" else names.astype(np.int64)
+        return names if names.dtype.kind == "U" else np.require(names, np.int64, ["C_CONTIGUOUS", "WRITEABLE"])
 
     def _places(self, names: Any) -> tuple[IntArray, Any]:
         """The place of each stream, and all ids: new ones come last, in the order in which they are named first."""
@@ -283,7 +283,8 @@ class Fleet:
         if n == 0:
             return np.full(len(ids), -1)
         if index.is_numbered:
-            return np.where((ids >= 0) & (ids < n), ids, -1).astype(np.int64)
+            are_there = ids.min(initial=0) >= 0 and ids.max(initial=0) < n
+            return ids if are_there else np.where((ids >= 0) & (ids < n), ids, -1)
         at = np.minimum(np.searchsorted(index.names, ids), n - 1)
         return np.where(index.names[at] == ids, index.order[at], -1)
 
@@ -405,7 +406,7 @@ class Fleet:
         if len(np.unique(names)) < len(names):
             raise ValueError("a stream is named twice")
         self._separate().take_over(vectors, len(names))
-        self.ids = names
+        self.ids = names.copy()
         return self
 
     # --- what has been learned --------------------------------------------------------------------------------------
@@ -514,11 +515,14 @@ def is_series(x: Any) -> bool:
 def by_streams(X: FloatArray, places: IntArray, n_streams: int) -> Rows:
     """Rows of streams in order of arrival."""
     n = len(X)
+    if n_streams == 1:  # a block
+        return Rows(X, np.arange(1), np.array([0, n]), NO_ORDER)
+    number = NO_ORDER.dtype if n <= np.iinfo(NO_ORDER.dtype).max else np.int64
     if n_streams < FEW * n:
-        offsets, order = np.zeros(n_streams + 1, dtype=np.int64), np.empty(n, dtype=np.int64)
+        offsets, order = np.zeros(n_streams + 1, dtype=np.int64), np.empty(n, dtype=number)
         sort_by_stream(Shape(1, 1, 1, 1), places, offsets, order)
         return Rows(X, np.arange(n_streams), offsets, order)
-    order = np.argsort(places, kind="stable")
+    order = np.argsort(places, kind="stable").astype(number)
     first = np.flatnonzero(np.diff(places[order], prepend=-1))
     return Rows(X, places[order[first]], np.append(first, n), order)
 

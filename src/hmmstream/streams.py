@@ -30,7 +30,7 @@ from hmmstream.recursions.state import (
 from hmmstream.schedule import Step, evaluate, is_built_in
 
 MANY_ROWS = 2**14  # that are worth a second thread
-NO_ORDER: IntArray = np.empty(0, dtype=np.int64)
+NO_ORDER: IntArray = np.empty(0, dtype=np.int32)  # longer numbers would take longer to sort by
 MOMENTS = 257  # of a period at which the weights of its observations are computed
 LARGEST_STEP = 1.0 - 1e-9  # in them: the first of all observations has 1
 SHARES = 8  # pieces of work for each thread, so that none waits long for another

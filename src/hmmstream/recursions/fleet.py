@@ -78,25 +78,35 @@ def learn_each(
     stop: int,
 ) -> None:
     """Learn a model for each of the streams from ``start`` up to ``stop``. ``steps`` begin at first_step."""
+    width, d = vectors.shape[1], emission.n_features
+    numbers = vectors.ravel()  # views of all that follows are passed on without counting references
     no_starts = np.empty(0, dtype=np.int64)
-    longest = 0
-    for at in range(start, stop):
-        longest = max(longest, min(offsets[at + 1] - offsets[at], PIECE))
-    gathered = np.empty((longest, emission.n_features))
-    proba = np.empty((longest if len(filtered) > 0 else 0, filtered.shape[1]))
+    longest = min(offsets[stop] - offsets[start], PIECE)
+    gathered, first_held, n_held = np.empty(longest * d), 0, 0
+    proba = np.empty((longest if len(filtered) > 0 else 0) * filtered.shape[1])
     sizes, first_size, n_sizes = np.empty(longest), 0, 0  # the steps that were made last: the next stream's, often
     for at in range(start, stop):
-        vector = vectors[streams[at]]
+        vector = view(numbers, streams[at] * width, (width,))
         for done in range(0, offsets[at + 1] - offsets[at], PIECE):
             n = min(PIECE, offsets[at + 1] - offsets[at] - done)
-            for t in range(n):
-                row = row_at(streams, offsets, order, at, done + t)
-                for a in range(emission.n_features):
-                    gathered[t, a] = X[row, a]
+            first = offsets[at] + done
+            if first + n > first_held + n_held:
+                # rows in any order are far apart in memory: to ask for many at a time takes little longer than for one
+                first_held, n_held = first, n if len(order) == 0 else min(PIECE, offsets[stop] - first)
+                for t in range(n_held):
+                    row = row_at(streams, offsets, order, at, done + t)
+                    for a in range(d):
+                        gathered[t * d + a] = X[row, a]
             time = int(vector[TIME])
-            if len(steps) == 0 and (time < first_size or time + n > first_size + n_sizes):
-                first_size, n_sizes = time, n
-                fill_steps(schedule, time, time + n, sizes)
+            its_steps = view(sizes, 0, (0,))  # a long piece makes its own
+            if len(steps) > 0:
+                its_steps = view(steps, time - first_step, (n,))
+            elif n < PIECE:
+                if time < first_size or time + n > first_size + n_sizes:
+                    first_size, n_sizes = time, n
+                    fill_steps(schedule, time, time + n, sizes)
+                its_steps = view(sizes, time - first_size, (n,))
+            its_proba = view(proba, 0, (n if len(filtered) > 0 else 0, filtered.shape[1]))
             learn(
                 emission,
                 shape,
@@ -106,21 +116,21 @@ def learn_each(
                 leaders,
                 None,
                 None,
-                gathered[:n],
+                view(gathered, (first - first_held) * d, (n, d)),
                 schedule,
-                steps[time - first_step :] if len(steps) > 0 else sizes[time - first_size :],
+                its_steps,
                 no_starts,
                 None,
                 None,
-                proba[:n],
+                its_proba,
                 n_min,
                 update_every,
                 averaging,
                 average_from,
                 True,
             )
-            for t in range(min(n, len(proba))):
-                filtered[row_at(streams, offsets, order, at, done + t)] = proba[t]
+            for t in range(len(its_proba)):
+                filtered[row_at(streams, offsets, order, at, done + t)] = its_proba[t]
 
 
 # --- one model for all ----------------------------------------------------------------------------------------------

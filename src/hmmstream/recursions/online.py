@@ -125,7 +125,8 @@ def learn(
     first = int(state.clock[TIME])
     rules = Rules(n_min, update_every, averaging, average_from)
     next_start = 0
-    before = state.log_likelihood[0] + log(state.pending[0])
+    is_scored = len(filtered) > 0 and filtered.shape[1] > m
+    before = state.log_likelihood[0] + log(state.pending[0]) if is_scored else 0.0
     for row in range(len(X)):
         if window is not None and has_no_room(state, ring):
             return NO_ROOM - row
@@ -147,7 +148,7 @@ def learn(
         if len(filtered) > 0:
             for k in range(m):
                 filtered[row, k] = state.phi[k]
-            if filtered.shape[1] > m:
+            if is_scored:
                 now = state.log_likelihood[0] + log(state.pending[0])
                 filtered[row, m] = now - before
                 before = now
