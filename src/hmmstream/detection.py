@@ -23,7 +23,7 @@ from hmmstream.record import Record
 BLOCK = 64  # rows
 EARLIER = 1024  # blocks with which one is compared
 FEWEST = 32  # blocks that are needed for that
-UNMOVED = 32.0  # blocks that speak for states without an influence on the fit
+UNMOVED = 4.0  # blocks that speak for states without an influence on the fit
 DRIFT = 0.5  # what is taken from each deviate: half of the change that is found soonest
 WORST = 4.5  # the largest deviate: no single block raises an alarm that is to be rare
 RESOLUTION = 1e-6  # of a log-likelihood: what is less is rounding
@@ -190,18 +190,25 @@ def news(blocks: FloatArray, n_known: int) -> FloatArray:
 
     What to expect is known from the first blocks alone: from a change, which may have begun since, it is not learned.
     """
-    quarter = n_known // 4
-    low, high = np.partition(blocks[:n_known, 0], (quarter, 3 * quarter))[[quarter, 3 * quarter]]
+    low, high = quartiles(blocks[:n_known, 0])
     fits = np.maximum(blocks[:, 0], low - 10.0 * max(high - low, 1.0))  # one outlier must not hide what comes after it
     fits, states = fits - fits[:n_known].mean(), blocks[:, 1:] - blocks[:n_known, 1:].mean(axis=0)
     known = states[:n_known]
     products = known.T @ known + UNMOVED * np.eye(known.shape[1])
     fits -= states @ np.linalg.solve(products, known.T @ fits[:n_known])
-    before, now = fits[: n_known - 1], fits[1:n_known]
-    size = before @ before
-    added = fits[1:] - fits[:-1] * (now @ before / size if size > 0.0 else 0.0)
-    added[n_known - 1 :] *= 1.0 - 2.0 / n_known  # larger than the others, which a mean and a slope were fitted to
+    before = np.clip(fits[:-1], *quartiles(fits[:n_known]))  # one that stands out says little of the next
+    before -= before[: n_known - 1].mean()
+    known_before = before[: n_known - 1]
+    size = known_before @ known_before
+    added = fits[1:] - before * (fits[1:n_known] @ known_before / size if size > 0.0 else 0.0)
+    added[n_known - 1 :] *= 1.0 - 3.0 / n_known  # larger than the others, which a mean and slopes were fitted to
     return np.asarray(added)
+
+
+def quartiles(values: FloatArray) -> FloatArray:
+    """The first and the third."""
+    places = [len(values) // 4, 3 * len(values) // 4]
+    return np.asarray(np.partition(values, places)[places])
 
 
 def share_below(value: float, others: FloatArray) -> float:
