@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hmmstream
+from benchmarks import extended
 from benchmarks import window as exactness
 from hmmstream import HMM, Categorical, Gaussian, Learner, Masked, OnlineHMM, Power, Prior
 from hmmstream import learner as learners
@@ -88,6 +89,13 @@ def test_ten_thousand_observations_of_chains_that_mix_and_that_hardly_do(family,
     """A sample of ``python -m benchmarks.window``, which goes through every family and structure."""
     row = exactness.compare(family, structure, chain, n_min=20)
     assert row.difference < TOLERANCE
+
+
+@pytest.mark.skipif(np.finfo(np.longdouble).eps > 1e-18, reason="needs numbers of 80 bits")
+def test_both_engines_are_as_exact_as_double_precision_can_be():
+    """A sample of ``python -m benchmarks.extended``, which shows what rounding comes to where it is magnified."""
+    row = extended.compare("categorical", "tied", True, "mixing", n=2_000)
+    assert max(row) < 1e-13
 
 
 def test_sequences_known_states_weights_and_few_updates_make_no_difference():
