@@ -57,7 +57,7 @@ def on_the_cpu(X, settings):
 @pytest.mark.parametrize(
     ("family", "structure", "settings"),
     [
-        ("gaussian-paper", "full", {"n_min": 5}),
+        ("gaussian-paper", "full", {"n_min": 5, "update_every": 3}),
         ("gaussian-paper", "masked", {"n_min": 5, "update_every": 2, "averaging": Polyak(10)}),
         ("categorical", "tied", {"n_min": 5, "averaging": None}),
     ],

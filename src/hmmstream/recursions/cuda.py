@@ -140,6 +140,17 @@ def put_back(numbers: Any, first: int, stream: int, part: Any) -> None:
         numbers[first + c, stream] = part[c]
 
 
+@bridge.inlined
+def add_to_mean(numbers: Any, first: int, stream: int, clock: Any, n_new: int, sums: Any) -> None:
+    """Add ``n_new`` statistics, of which there are the weighted ``sums``, to a stream's average."""
+    before, now = clock[N_AVERAGED], clock[N_AVERAGED] + n_new
+    share = 2.0 / (now * (now + 1.0))
+    kept = 0.5 * before * (before + 1.0) * share
+    for c in range(len(sums)):
+        numbers[first + c, stream] = as_in(sums, kept) * numbers[first + c, stream] + as_in(sums, share) * sums[c]
+    clock[N_AVERAGED] = now
+
+
 class Layout(NamedTuple):
     """How a multiprocessor is divided up among threads, one a stream."""
 
@@ -219,6 +230,7 @@ def learning_kernel(emission: Any, shape: Any, cells: Any, rules: Rules, dtype: 
         transmat, mean_transmat = workspace(mm), workspace(mm)
         theta, mean_theta = workspace(m_width), workspace(m_width)
         S, mean_S, prior = workspace(R), workspace(R), workspace(n_prior)
+        sums, weight = workspace(R), workspace(1)  # of plain rows that are not in the average yet
         if has_shared_tau:
             tau = view(cuda.shared.array(n_shared, real), cuda.threadIdx.x * tau_pitch, (m_R,))
         else:
@@ -229,8 +241,6 @@ def learning_kernel(emission: Any, shape: Any, cells: Any, rules: Rules, dtype: 
         fetch(numbers, at_theta, stream, theta)
         fetch(numbers, at_tau, stream, tau)
         fetch(numbers, at_S, stream, S)
-        if averaging == AVERAGE_STATISTIC:
-            fetch(numbers, at_mean_S, stream, mean_S)
         if averaging == AVERAGE_PARAMETERS:
             fetch(numbers, at_mean_transmat, stream, mean_transmat)
             fetch(numbers, at_mean_theta, stream, mean_theta)
@@ -265,7 +275,10 @@ def learning_kernel(emission: Any, shape: Any, cells: Any, rules: Rules, dtype: 
             look_ahead(X, order, cursor, ahead)
         is_settled = False  # whether there can be plain rows: the first one never is
         while cursor < end:
-            is_update = False
+            is_update, n_before = False, n
+            weight[0] = as_in(weight, clock[N_AVERAGED])
+            for c in range(R):
+                sums[c] = 0.0
             while True:
                 is_plain = cursor < end and is_settled and n & (RECENTRE_EVERY - 1) != 0
                 for a in range(d):
@@ -287,10 +300,19 @@ def learning_kernel(emission: Any, shape: Any, cells: Any, rules: Rules, dtype: 
                 is_update = update_every == 1 or n % update_every == 0
                 if is_update:
                     maximize(emission, shape, state, groups, shares, leaders, True)
-                average(shape, state, n, is_update, rules)
+                if averaging == AVERAGE_STATISTIC:
+                    if is_update:
+                        weight[0] += as_in(weight, 1.0)
+                        for c in range(R):
+                            sums[c] += weight[0] * S[c]
+                else:
+                    average(shape, state, n, is_update, rules)
                 n += 1
             if is_update:
                 put_back(numbers, at_alive, stream, alive)
+            if averaging == AVERAGE_STATISTIC and n > n_before:
+                n_new = (n - 1) // update_every - (n_before - 1) // update_every
+                add_to_mean(numbers, at_mean_S, stream, clock, n_new, sums)
             if cursor < end:
                 for a in range(d):
                     y[a] = ahead[a]
@@ -302,11 +324,15 @@ def learning_kernel(emission: Any, shape: Any, cells: Any, rules: Rules, dtype: 
                 clock[IN_SEQUENCE], clock[TIME] = clocks[IN_SEQUENCE, stream], n
                 fetch(numbers, 0, stream, startprob)
                 fetch(numbers, at_alive, stream, alive)
+                if averaging == AVERAGE_STATISTIC:
+                    fetch(numbers, at_mean_S, stream, mean_S)
                 gamma = view(steps, n - shift, (1,))[0]
                 n += take(
                     emission, shape, state, groups, shares, leaders, None, None, None, y, n, UNKNOWN, gamma, 1.0, rules
                 )
                 put_back(numbers, at_alive, stream, alive)
+                if averaging == AVERAGE_STATISTIC:
+                    put_back(numbers, at_mean_S, stream, mean_S)
                 clocks[IN_SEQUENCE, stream] = clock[IN_SEQUENCE]
                 clocks[LOG_LIKELIHOOD, stream] += log_likelihood[0]
                 log_likelihood[0] = 0.0
@@ -326,8 +352,6 @@ def learning_kernel(emission: Any, shape: Any, cells: Any, rules: Rules, dtype: 
         put_back(numbers, at_theta, stream, theta)
         put_back(numbers, at_tau, stream, tau)
         put_back(numbers, at_S, stream, S)
-        if averaging == AVERAGE_STATISTIC:
-            put_back(numbers, at_mean_S, stream, mean_S)
         if averaging == AVERAGE_PARAMETERS:
             put_back(numbers, at_mean_transmat, stream, mean_transmat)
             put_back(numbers, at_mean_theta, stream, mean_theta)
