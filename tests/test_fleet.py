@@ -111,12 +111,25 @@ def test_rows_of_short_and_long_streams_in_any_order(n_jobs):
         assert_same(fleet, stream, alone)
 
 
-def test_the_names_given_are_not_those_kept():
+def test_what_is_given_is_not_what_is_kept():
     names = np.array([3, 1, 2])
     fleet = Fleet(init=START).partial_fit([0.1, 0.2, 0.3], ids=names)
     again = Fleet(init=START).resume(names, fleet.vectors)
     names[:] = 7
     assert list(fleet) == list(again) == [3, 1, 2]
+    again.partial_fit([0.4], ids=[1])
+    assert again.n_samples_seen_.tolist() == [1, 2, 1]
+    assert fleet.n_samples_seen_.tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    "vectors", [lambda V: V[::-1], lambda V: np.asfortranarray(V), lambda V: np.hstack([V, V])[:, : V.shape[1]]]
+)
+def test_streams_go_on_from_vectors_in_any_order_of_memory(vectors):
+    X = block(40, 3)
+    fleet = Fleet(init=START).partial_fit(X)
+    again = Fleet(init=START).resume(np.arange(3), vectors(fleet.vectors))
+    np.testing.assert_array_equal(again.partial_fit(X).n_samples_seen_, 80)
 
 
 def test_a_call_with_few_rows_of_many_streams():

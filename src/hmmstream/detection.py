@@ -1,11 +1,11 @@
 """A watch on how well the model predicts: it tells when a world has changed.
 
-The log-likelihood of each block of rows, less what the states that it began and ended in and the block before it have
-led to expect, is ranked among those of earlier blocks. As long as nothing changes, every rank is as likely as any
-other, whatever the model and the data: so how often there is a false alarm follows from the threshold alone. Ranks
-become normal deviates, and those of a fit that has become worse add up in a sum that is never less than 0 (Page's
-CUSUM). When it exceeds the threshold, this is an alarm. How much worse than all others a block is counts too, as ranks
-alone would need many blocks.
+The log-likelihood of each block of observations, less what the states that it began and ended in and the block before
+it have led to expect, is ranked among those of earlier blocks. As long as nothing changes, every rank is as likely as
+any other, whatever the model and the data, if blocks have nothing else in common with those before: so how often there
+is a false alarm follows from the threshold alone. Ranks become normal deviates, and those of a fit that has become
+worse add up in a sum that is never less than 0 (Page's CUSUM). When it exceeds the threshold, this is an alarm. How
+much worse than all others a block is counts too, as ranks alone would need many blocks.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 from hmmstream.arrays import FloatArray, IntArray
 from hmmstream.record import Record
 
-BLOCK = 64  # rows
+BLOCK = 64  # observations: rows in which nothing was seen are no part of it
 EARLIER = 1024  # blocks with which one is compared
 FEWEST = 32  # blocks that are needed for that
 UNMOVED = 4.0  # blocks that speak for states without an influence on the fit
@@ -89,7 +89,7 @@ class Detector:
         if self.n_idle:
             self.n_idle -= n
         else:
-            self.n_waiting += n
+            self.n_waiting += int((~np.isnan(data.X)).any(axis=1).sum())
         if self.n_gathered == GATHERED:
             return
         place = slice(self.n_gathered, self.n_gathered + n)
@@ -190,25 +190,22 @@ def news(blocks: FloatArray, n_known: int) -> FloatArray:
 
     What to expect is known from the first blocks alone: from a change, which may have begun since, it is not learned.
     """
-    low, high = quartiles(blocks[:n_known, 0])
+    quarter = n_known // 4
+    low, high = np.partition(blocks[:n_known, 0], (quarter, 3 * quarter))[[quarter, 3 * quarter]]
     fits = np.maximum(blocks[:, 0], low - 10.0 * max(high - low, 1.0))  # one outlier must not hide what comes after it
     fits, states = fits - fits[:n_known].mean(), blocks[:, 1:] - blocks[:n_known, 1:].mean(axis=0)
     known = states[:n_known]
-    products = known.T @ known + UNMOVED * np.eye(known.shape[1])
-    fits -= states @ np.linalg.solve(products, known.T @ fits[:n_known])
-    before = np.clip(fits[:-1], *quartiles(fits[:n_known]))  # one that stands out says little of the next
-    before -= before[: n_known - 1].mean()
-    known_before = before[: n_known - 1]
-    size = known_before @ known_before
-    added = fits[1:] - before * (fits[1:n_known] @ known_before / size if size > 0.0 else 0.0)
-    added[n_known - 1 :] *= 1.0 - 3.0 / n_known  # larger than the others, which a mean and slopes were fitted to
+    products = known.T @ known
+    right_sides = np.column_stack((known.T @ fits[:n_known], products))
+    solved = np.linalg.solve(products + UNMOVED * np.eye(len(products)), right_sides)
+    fits -= states @ solved[:, 0]
+    before, now = fits[: n_known - 1], fits[1:n_known]
+    size = before @ before
+    added = fits[1:] - fits[:-1] * (now @ before / size if size > 0.0 else 0.0)
+    # New ones lie further out than those which a mean, a slope and the influence of states were fitted to
+    n_fitted, centre = 2.0 + np.trace(solved[:, 1:]), np.median(added[: n_known - 1])
+    added[n_known - 1 :] = centre + (added[n_known - 1 :] - centre) * (1.0 - n_fitted / n_known)
     return np.asarray(added)
-
-
-def quartiles(values: FloatArray) -> FloatArray:
-    """The first and the third."""
-    places = [len(values) // 4, 3 * len(values) // 4]
-    return np.asarray(np.partition(values, places)[places])
 
 
 def share_below(value: float, others: FloatArray) -> float:
@@ -217,8 +214,9 @@ def share_below(value: float, others: FloatArray) -> float:
     """
     n = len(others)
     least = others.min()
-    if value >= least:
-        return float(np.sum(others < value) + 0.5 * np.sum(others == value) + 0.5) / (n + 1)
+    if value >= least - RESOLUTION:
+        lower, higher = np.sum(others < value - RESOLUTION), np.sum(others > value + RESOLUTION)
+        return float(0.5 * (n + lower - higher) + 0.5) / (n + 1)
     n_tail = max(n // 8, 8)
     tail = np.partition(others, n_tail)[: n_tail + 1]
     scale = max(tail[-1] - tail[:-1].mean(), RESOLUTION)

@@ -250,7 +250,9 @@ class Fleet:
         if len(self) and (self.ids.dtype.kind == "U") != (names.dtype.kind == "U"):
             kinds = [("integers", "strings")[kind == "U"] for kind in (self.ids.dtype.kind, names.dtype.kind)]
             raise ValueError(f"the streams here are known by {kinds[0]}, not by {kinds[1]}")
-        return names if names.dtype.kind == "U" else np.require(names, np.int64, ["C_CONTIGUOUS", "WRITEABLE"])
+        return (
+            names if names.dtype.kind == "U" else np.require(names, np.int64, ["C_CONTIGUOUS", "ALIGNED", "WRITEABLE"])
+        )
 
     def _places(self, names: Any) -> tuple[IntArray, Any]:
         """The place of each stream, and all ids: new ones come last, in the order in which they are named first."""
@@ -405,7 +407,7 @@ class Fleet:
         names = self._names(ids)
         if len(np.unique(names)) < len(names):
             raise ValueError("a stream is named twice")
-        self._separate().take_over(vectors, len(names))
+        self._separate().take_over(np.copy(vectors), len(names))
         self.ids = names.copy()
         return self
 

@@ -522,7 +522,8 @@ class Learner:
         if is_recall:
             steps = 1.0 / np.arange(n + 1.0, n + len(X) + 1.0)
         elif not self._step_is_built_in:
-            steps = evaluate(self.step, n, n + len(X) - int(np.isnan(X).all(axis=1).sum()))
+            n_missing = int(np.isnan(X).all(axis=1).sum())
+            steps = np.append(evaluate(self.step, n, n + len(X) - n_missing), 0.0)  # for missing rows at the end
         is_held = self.frozen or is_recall or trial is not None
         refused = loop(
             self.start.emission,

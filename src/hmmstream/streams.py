@@ -41,7 +41,7 @@ class Rows(NamedTuple):
     """Rows of many streams."""
 
     X: FloatArray  # (n, d), as they were given
-    streams: IntArray  # that have any
+    streams: IntArray  # among them all that have any
     offsets: IntArray  # where the rows of each begin in ``order``
     order: IntArray  # numbers of the rows, those of one stream after the other; empty for a block
 
@@ -491,9 +491,9 @@ def share_out(work: Callable[[int, int], None], offsets: IntArray, n_jobs: int) 
 
 
 def checked(array: Any, shape: tuple[int, ...]) -> FloatArray:
-    """An array of this shape with numbers that a stream may have, in memory of its own."""
+    """An array of this shape with numbers that a stream may have, as compiled code expects it."""
     if not isinstance(array, np.ndarray) or array.shape != shape or array.dtype != np.float64:
         raise ValueError("its streams do not fit the model")
     if np.isnan(array).any():
         raise ValueError("its streams hold what is no number")
-    return np.require(array, requirements=["W"])
+    return np.require(array, requirements=["C_CONTIGUOUS", "ALIGNED", "WRITEABLE"])

@@ -28,7 +28,7 @@ from hmmstream.recursions.state import (
     compiled_parts,
 )
 
-PIECE = 4096  # rows of a stream that are gathered at a time: they stay in a near cache
+PIECE = 4096  # rows that are gathered at a time: they stay in a near cache
 
 
 @compiled

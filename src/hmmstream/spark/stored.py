@@ -108,7 +108,7 @@ def classes_of(model: OnlineHMM) -> list[type]:
 
 def as_online_hmm(fleet: Fleet, vector: bytes) -> OnlineHMM:
     """A key's model as one that stands alone."""
-    return fleet.resume([0], np.frombuffer(vector)[np.newaxis].copy()).extract(0)
+    return fleet.resume([0], np.frombuffer(vector)[np.newaxis]).extract(0)
 
 
 def table(held: DataFrame, fleet: Fleet) -> DataFrame:
