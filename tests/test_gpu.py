@@ -59,6 +59,7 @@ def on_the_cpu(X, settings):
     [
         ("gaussian-paper", "full", {"n_min": 5, "update_every": 3}),
         ("gaussian-paper", "masked", {"n_min": 5, "update_every": 2, "averaging": Polyak(10)}),
+        ("gaussian-paper", "full", {"n_min": 5, "update_every": 100}),
         ("categorical", "tied", {"n_min": 5, "averaging": None}),
     ],
 )

@@ -124,7 +124,7 @@ def test_the_watch_alone_alarms_as_often_as_asked_for(level):
         watched += len(detector.earlier) >= FEWEST
         begun_in, state = state, 1 - state if rng.random() < 0.25 else state
         log_likelihood += rng.normal() + level * (rng.random() if state != begun_in else state)
-        detector.take(nothing)
+        detector.take(nothing, BLOCK)
         if detector.work(n_seen, log_likelihood, np.eye(2)[state]):
             detector.work(n_seen, log_likelihood, np.eye(2)[state])
     assert watched / len(detector.changes) == pytest.approx(100, rel=0.21)
@@ -172,6 +172,15 @@ def test_rows_in_which_nothing_was_seen_are_not_judged():
     (seen,) = OnlineHMM(init=PAPER, step=Track(2_000)).partial_fit(np.concatenate(rows[::2])).changed_
     (after_gap,) = OnlineHMM(init=PAPER, step=Track(2_000)).partial_fit(np.concatenate(rows)).changed_
     assert after_gap.at - 2_000 == pytest.approx(seen.at, abs=64)
+    X = np.concatenate(rows)
+    X[np.arange(len(X)) % 65 == 64] = np.nan  # right behind a block
+    whole = OnlineHMM(init=PAPER, step=Track(2_000)).partial_fit(X)
+    pieces = OnlineHMM(init=PAPER, step=Track(2_000))
+    for piece in np.array_split(X, 400):
+        pieces.partial_fit(piece)
+    assert whole.changed_ == pieces.changed_ != []
+    for name, value in whole._learner.detector.document().items():
+        np.testing.assert_array_equal(pieces._learner.detector.document()[name], value)
 
 
 def test_chunks_do_not_matter_and_what_is_saved_goes_on(tmp_path):
@@ -214,7 +223,7 @@ def test_a_watch_of_before_states_were_looked_at_begins_anew():
         ("changes", np.zeros((1, 2))),
         ("X", np.full((512, 1), np.inf)),
         ("is_start", np.zeros(5, dtype=bool)),
-        ("n_waiting", 64),
+        ("n_waiting", 65),
         ("n_idle", -1),
         ("n_worse", 0.5),
         ("excess", math.nan),

@@ -32,7 +32,7 @@ OVERSHOOT = 1.166  # Siegmund's correction: a sum of steps exceeds its threshold
 GATHERED = 512  # rows after an alarm, to begin anew from
 NORMAL = NormalDist()
 LEAST_SHARE = NORMAL.cdf(-WORST)
-NUMBERS = ("n_waiting", "n_idle", "since", "n_worse", "excess", "before", "n_gathered")
+NUMBERS = ("n_waiting", "n_idle", "began_at", "since", "n_worse", "excess", "before", "n_gathered")
 
 
 class Change(NamedTuple):
@@ -50,7 +50,7 @@ class Detector:
     idle : number
         Rows that are not looked at, while the model learns what is new: of the beginning, and after an alarm.
     alarm_every : number
-        Rows between two false alarms, on average, of those that are looked at.
+        Observations between two false alarms, on average, of those that are looked at.
     n_features : int
         Of a row: those after an alarm are gathered.
     n_states : int
@@ -58,6 +58,7 @@ class Detector:
     """
 
     gathered: Record | None = None  # rows after an alarm, when there are enough now
+    began_at = 0  # of which pickles from before know nothing
 
     def __init__(self, idle: float, alarm_every: float, n_features: int, n_states: int) -> None:
         self._idle = math.ceil(idle)
@@ -73,9 +74,10 @@ class Detector:
         self.earlier = np.zeros((0, 1 + len(self.began_in)))  # fit and states of each block
         self.excess = 0.0
         self.since, self.n_worse = n_seen, 0  # where it began to be positive, and the number of blocks since then
-        self.n_waiting = 0  # rows of the block at hand
+        self.n_waiting = 0  # observations of the block at hand
         self.n_idle = self._idle
-        self.before = math.nan  # log-likelihood when the block began
+        self.began_at = n_seen  # rows seen when the block began,
+        self.before = math.nan  # and the log-likelihood
 
     @property
     def room(self) -> int:
@@ -83,13 +85,13 @@ class Detector:
         room = self.n_idle or BLOCK - self.n_waiting
         return min(room, GATHERED - self.n_gathered) if self.n_gathered < GATHERED else room
 
-    def take(self, data: Record) -> None:
+    def take(self, data: Record, n_observed: int) -> None:
         """Count some rows, no more than there is ``room`` for, and gather them after an alarm."""
         n = len(data)
         if self.n_idle:
             self.n_idle -= n
         else:
-            self.n_waiting += int((~np.isnan(data.X)).any(axis=1).sum())
+            self.n_waiting += n_observed
         if self.n_gathered == GATHERED:
             return
         place = slice(self.n_gathered, self.n_gathered + n)
@@ -108,17 +110,17 @@ class Detector:
         ``states`` are their probabilities, given all rows so far.
         """
         if self.n_waiting < BLOCK:
-            if not self.n_waiting and not self.n_idle:  # the first block begins
-                self.before, self.began_in = log_likelihood, states.copy()
+            if math.isnan(self.before) and not self.n_idle:  # the first block begins
+                self.began_at, self.before, self.began_in = n_seen, log_likelihood, states.copy()
             return False
-        fit, middle = log_likelihood - self.before, 0.5 * (self.began_in + states)
-        self.before, self.began_in, self.n_waiting = log_likelihood, states.copy(), 0
+        fit, middle, began_at = log_likelihood - self.before, 0.5 * (self.began_in + states), self.began_at
+        self.began_at, self.before, self.began_in, self.n_waiting = n_seen, log_likelihood, states.copy(), 0
         if not math.isfinite(fit):
             return False
         blocks = np.vstack((self.earlier, np.append(np.clip(fit, -EXTREME, EXTREME), middle)))
         if len(self.earlier) >= FEWEST:
             if self.excess == 0.0:
-                self.since, self.n_worse = n_seen - BLOCK, 0
+                self.since, self.n_worse = began_at, 0
             found = news(blocks, max(len(blocks) - 1 - self.n_worse, FEWEST))
             deviate = -NORMAL.inv_cdf(share_below(found[-1], found[:-1]))
             self.excess = max(self.excess + deviate - DRIFT, 0.0)
@@ -143,6 +145,7 @@ class Detector:
     def restore(self, document: dict[str, Any]) -> None:
         """Go on from a document; one that does not fit is refused."""
         now = self.document()
+        document = {"began_at": document["since"], **document}  # of which files from before know nothing
         if np.ndim(document["earlier"]) == 1:  # from before states were looked at: it gets to know the fit anew
             anew = ("earlier", "began_in", "n_waiting", "n_idle", "n_worse", "excess", "before")
             document = {**document, **{name: now[name] for name in anew}}
@@ -162,7 +165,7 @@ class Detector:
             and ((began_in >= 0.0) & (began_in <= 1.0)).all()
             and not np.isinf(document["X"]).any()
             and 0.0 <= document["excess"] < math.inf
-            and document["n_waiting"] < BLOCK
+            and document["n_waiting"] <= BLOCK
             and document["n_gathered"] <= GATHERED
         )
         if not is_sound:
@@ -192,7 +195,8 @@ def news(blocks: FloatArray, n_known: int) -> FloatArray:
     """
     quarter = n_known // 4
     low, high = np.partition(blocks[:n_known, 0], (quarter, 3 * quarter))[[quarter, 3 * quarter]]
-    fits = np.maximum(blocks[:, 0], low - 10.0 * max(high - low, 1.0))  # one outlier must not hide what comes after it
+    room = 10.0 * max(high - low, 1.0)
+    fits = np.clip(blocks[:, 0], low - room, high + room)  # one outlier must not hide what comes after it
     fits, states = fits - fits[:n_known].mean(), blocks[:, 1:] - blocks[:n_known, 1:].mean(axis=0)
     known = states[:n_known]
     products = known.T @ known

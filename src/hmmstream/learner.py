@@ -453,12 +453,19 @@ class Learner:
             piece = Record(X[first:last], is_start, own_states, None if weights is None else weights[first:last])
             try:
                 self._run(piece.X, own, filtered[first:last], piece.states, piece.weights, is_recall=is_recall)
-                companion.take(piece)
+                if self.detector is not None:
+                    self.detector.take(piece, self._count_seen(piece.X))
+                elif self.refinement is not None:
+                    self.refinement.take(piece)
             except KeyboardInterrupt:
                 companion.interrupt()
                 raise
             self._work(is_recall=is_recall)
             first = last
+
+    def _count_seen(self, X: FloatArray) -> int:
+        """Rows in which something was seen."""
+        return int(rows.count_seen(self.start.emission, X)) if np.isnan(X).any() else len(X)
 
     def _work(self, *, is_recall: bool) -> None:
         """What the second stage or the watch does at the end of a piece, if it has come to the end of a block."""

@@ -126,8 +126,9 @@ class Streams(ABC):
     def rules(self) -> tuple[int, int, int, int]:
         """When there are new parameters, and what is averaged, for the compiled loop."""
         template = self.template
-        n_min = NEVER if template.frozen else template.n_min
-        kind = online.AVERAGE_NOTHING if template.frozen else template._average_kind
+        n_min, kind = template.n_min, template._average_kind
+        if template.frozen:  # of statistics there are none to average then, but centres move, and the average with them
+            n_min, kind = NEVER, kind if kind == online.AVERAGE_STATISTIC else online.AVERAGE_NOTHING
         return n_min, template.update_every, kind, template._average_from
 
 

@@ -145,9 +145,10 @@ def add_to_mean(numbers: Any, first: int, stream: int, clock: Any, n_new: int, s
     """Add ``n_new`` statistics, of which there are the weighted ``sums``, to a stream's average."""
     before, now = clock[N_AVERAGED], clock[N_AVERAGED] + n_new
     share = 2.0 / (now * (now + 1.0))
-    kept = 0.5 * before * (before + 1.0) * share
+    lost = 1.0 - 0.5 * before * (before + 1.0) * share  # a small number: in single precision, 1 less that is too coarse
     for c in range(len(sums)):
-        numbers[first + c, stream] = as_in(sums, kept) * numbers[first + c, stream] + as_in(sums, share) * sums[c]
+        mean = numbers[first + c, stream]
+        numbers[first + c, stream] = mean + (as_in(sums, share) * sums[c] - as_in(sums, lost) * mean)
     clock[N_AVERAGED] = now
 
 
@@ -310,8 +311,8 @@ def learning_kernel(emission: Any, shape: Any, cells: Any, rules: Rules, dtype: 
                 n += 1
             if is_update:
                 put_back(numbers, at_alive, stream, alive)
-            if averaging == AVERAGE_STATISTIC and n > n_before:
-                n_new = (n - 1) // update_every - (n_before - 1) // update_every
+            n_new = (n - 1) // update_every - (n_before - 1) // update_every  # M-steps
+            if averaging == AVERAGE_STATISTIC and n_new > 0:
                 add_to_mean(numbers, at_mean_S, stream, clock, n_new, sums)
             if cursor < end:
                 for a in range(d):
