@@ -19,9 +19,10 @@ import numpy as np
 from hmmstream import Fleet
 
 with open(sys.argv[1], "rb") as file:
-    X, settings = pickle.load(file)
+    X, frozen, settings = pickle.load(file)
 fleet = Fleet(device="cuda", **settings)
 fleet.partial_fit(X[:25]).partial_fit(X[25:])
+fleet.freeze().partial_fit(frozen).unfreeze()
 fleet.partial_fit(X[0, [1, 1, 0]], ids=[1, 1, 7])
 np.save(sys.argv[2], fleet._streams._vectors())
 """
@@ -29,10 +30,10 @@ np.save(sys.argv[2], fleet._streams._vectors())
 SIMULATOR = {"NUMBA_ENABLE_CUDASIM": "1", "NUMBA_DISABLE_JIT": "1"}
 
 
-def on_a_simulated_gpu(tmp_path, X, settings):
-    """State vectors of a fleet that has learned from X, one a row."""
+def on_a_simulated_gpu(tmp_path, X, settings, n_frozen=0):
+    """State vectors of a fleet that has learned from X, and frozen from the first rows of it again, one a row."""
     with open(tmp_path / "given", "wb") as file:
-        pickle.dump((X, settings), file)
+        pickle.dump((X, X[:n_frozen], settings), file)
     paths = os.pathsep.join([*sys.path, os.environ.get("PYTHONPATH", "")])
     subprocess.run(
         [sys.executable, "-c", SIMULATED, tmp_path / "given", tmp_path / "found.npy"],
@@ -42,13 +43,16 @@ def on_a_simulated_gpu(tmp_path, X, settings):
     return np.load(tmp_path / "found.npy").T
 
 
-def on_the_cpu(X, settings):
+def on_the_cpu(X, settings, n_frozen=0):
     """The same, each stream by itself: the last of them comes with one row."""
     n = X.shape[1]
     others = {name: value for name, value in settings.items() if name != "init"}
     streams = [Learner(settings["init"], engine="dense", **others) for _ in range(n + 1)]
     for at, learner in enumerate(streams[:-1]):
         learner.learn(X[:, at])
+        learner.freeze()
+        learner.learn(X[:n_frozen, at])
+        learner.unfreeze()
     for row, at in ((1, 1), (1, 1), (0, n)):
         streams[at].learn(X[0, row : row + 1])
     return np.array([learner.vector for learner in streams])
@@ -67,7 +71,8 @@ def test_a_simulated_gpu_learns_what_the_cpu_does(tmp_path, family, structure, s
     X = np.stack([models.make(family, structure).sample(140, seed)[0] for seed in range(3)], axis=1).astype(float)
     X[7, 1] = X[90, 2] = np.nan  # before and after there are rows that the kernel takes for plain
     settings = {"init": models.rough_start(family, structure), **settings}
-    found, expected = on_a_simulated_gpu(tmp_path, X, settings), on_the_cpu(X, settings)
+    n_frozen = 60  # centres move meanwhile
+    found, expected = on_a_simulated_gpu(tmp_path, X, settings, n_frozen), on_the_cpu(X, settings, n_frozen)
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
 
 

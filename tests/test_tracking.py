@@ -183,6 +183,16 @@ def test_rows_in_which_nothing_was_seen_are_not_judged():
         np.testing.assert_array_equal(pieces._learner.detector.document()[name], value)
 
 
+def test_what_was_seen_is_for_the_family_to_say():
+    counts = hmmstream.HMM([1.0], [[1.0]], hmmstream.Multinomial(4, probs=[[0.5, 0.3, 0.2]]))
+    X = np.array([[1.0, 2.0, 1.0], [np.nan, 2.0, 1.0], [4.0, 0.0, 0.0]])
+    learner = Learner(counts, step=Track(1))
+    learner.learn(X[:2])  # the first is not watched
+    assert learner.detector.n_waiting == 0  # a part of the counts says nothing
+    learner.learn(X[2:])
+    assert learner.detector.n_waiting == 1
+
+
 def test_chunks_do_not_matter_and_what_is_saved_goes_on(tmp_path):
     X = np.concatenate([PAPER.sample(8_000, 2)[0], CHANGED.sample(2_000, 3)[0]])
     whole = OnlineHMM(init=PAPER, step=Track(2_000)).partial_fit(X)
