@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.window import learned, numbers, sticky
+from benchmarks.window import case, learned, numbers
 from hmmstream import HMM, Bernoulli, Categorical, Geometric
-from tests import models
 from tests.reference import EXTINCT, RARE, group_table, says_nothing
 
 N_MIN = 20
@@ -113,12 +112,8 @@ def algorithm_1(start: HMM, X: np.ndarray, n_min: int, number: Any) -> np.ndarra
 
 
 def compare(family: str, structure: str, is_rough: bool, chain: str = "sticky", n: int = 10_000) -> Row:
-    """A family with a transition structure; ``chain`` is "mixing" or "sticky"."""
-    world = models.make(family, structure)
-    start = models.rough_start(family, structure) if is_rough else world
-    if chain == "sticky":
-        world, start = sticky(world), sticky(start)
-    X = models.with_gaps(world.sample(n, 1)[0], 0.02)
+    """What is learned from a :func:`benchmarks.window.case` in four ways."""
+    start, X = case(family, structure, chain, n, is_rough=is_rough)
     dense, window = (numbers(learned(start, X, engine, N_MIN)) for engine in ("dense", "window"))
     exact, paper = (algorithm_1(start, X, N_MIN, number) for number in (np.longdouble, np.float64))
     pairs = (window, dense), (dense, exact), (window, exact), (paper, exact)

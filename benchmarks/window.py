@@ -55,6 +55,15 @@ def sticky(hmm: HMM) -> HMM:
     return HMM(hmm.startprob, transmat, hmm.emission, hmm.transition)
 
 
+def case(family: str, structure: str, chain: str, n: int, *, is_rough: bool) -> tuple[HMM, np.ndarray]:
+    """A start and rows of a family with a transition structure; ``chain`` is "mixing" or "sticky"."""
+    world = models.make(family, structure)
+    start = models.rough_start(family, structure) if is_rough else world
+    if chain == "sticky":
+        world, start = sticky(world), sticky(start)
+    return start, models.with_gaps(world.sample(n, 1)[0], 0.02)
+
+
 def rounded(hmm: HMM, seed: int) -> HMM:
     """The same model, but for errors of 1e-15 in its transitions."""
     transmat = hmm.transmat * (1.0 + 1e-15 * np.random.default_rng(seed).standard_normal(hmm.transmat.shape))
@@ -84,12 +93,8 @@ def numbers(learner: Learner) -> np.ndarray:
 def compare(
     family: str, structure: str, chain: str, n: int = 10_000, n_min: int = N_MIN, *, is_rough: bool = True
 ) -> Row:
-    """A family with a transition structure; ``chain`` is "mixing" or "sticky"."""
-    world = models.make(family, structure)
-    start = models.rough_start(family, structure) if is_rough else world
-    if chain == "sticky":
-        world, start = sticky(world), sticky(start)
-    X = models.with_gaps(world.sample(n, 1)[0], 0.02)
+    """What is learned from a :func:`case` with a window and without."""
+    start, X = case(family, structure, chain, n, is_rough=is_rough)
     dense, windowed = (learned(start, X, engine, n_min) for engine in ("dense", "window"))
     others = (learned(rounded(start, seed), X, "dense", n_min) for seed in range(N_ROUNDED))
     rounding = max(float(differences(dense, other).max()) for other in others)
