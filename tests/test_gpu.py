@@ -34,13 +34,15 @@ def on_a_simulated_gpu(tmp_path, X, settings, n_frozen=0):
     """State vectors of a fleet that has learned from X, and frozen from the first rows of it again, one a row."""
     with open(tmp_path / "given", "wb") as file:
         pickle.dump((X, X[:n_frozen], settings), file)
-    paths = os.pathsep.join([*sys.path, os.environ.get("PYTHONPATH", "")])
-    subprocess.run(
-        [sys.executable, "-c", SIMULATED, tmp_path / "given", tmp_path / "found.npy"],
-        env={**os.environ, **SIMULATOR, "PYTHONPATH": paths},
-        check=True,
-    )
+    in_a_simulator(SIMULATED, tmp_path / "given", tmp_path / "found.npy")
     return np.load(tmp_path / "found.npy").T
+
+
+def in_a_simulator(program, *arguments):
+    """Run a program with a simulated GPU."""
+    paths = os.pathsep.join([*sys.path, os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, **SIMULATOR, "PYTHONPATH": paths}
+    subprocess.run([sys.executable, "-c", program, *arguments], env=environment, check=True)
 
 
 def on_the_cpu(X, settings, n_frozen=0):
@@ -74,6 +76,38 @@ def test_a_simulated_gpu_learns_what_the_cpu_does(tmp_path, family, structure, s
     n_frozen = 60  # centres move meanwhile
     found, expected = on_a_simulated_gpu(tmp_path, X, settings, n_frozen), on_the_cpu(X, settings, n_frozen)
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
+
+
+REFUSED = """
+import numpy as np
+from numba import cuda
+from hmmstream import Fleet, HMM, Poisson
+from hmmstream.recursions import cuda as kernels
+
+kernels.as_array = lambda array: array  # the simulator has no arrays of other libraries
+fleet = Fleet(init=HMM([0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]], Poisson([1.0, 6.0])), device="cuda", n_min=5)
+good = np.random.default_rng(0).poisson(3.0, (90, 3)).astype(float)
+bad = good.copy()
+bad[80, 2], bad[81, 0] = -1.0, np.inf  # among plain rows
+streams = fleet._streams
+for dtype in ("float64", "float32"):  # looked at while streams learn, and before
+    for n_streams in (0, 3):
+        before = streams._vectors()
+        assert before.shape[1] == n_streams
+        try:
+            streams.learn_block(cuda.to_device(bad.astype(dtype)))
+        except ValueError as error:
+            assert str(error).startswith("X[80, 2, 0] is -1.0: Poisson expects"), error
+        else:
+            raise AssertionError("not refused")
+        np.testing.assert_array_equal(streams._vectors(), before)
+        streams.learn_block(cuda.to_device(good.astype(dtype)))
+    streams.keep(np.arange(0))
+"""
+
+
+def test_a_block_on_the_device_that_is_refused_changes_nothing():
+    in_a_simulator(REFUSED)
 
 
 def dying_stream():
@@ -153,9 +187,12 @@ def test_the_kernel_compiles_for_a_gpu_that_is_not_there(monkeypatch):
     cuda.introduce(template._shape)
     rules = online.Rules(20, 1, online.AVERAGE_STATISTIC, 0)
     for dtype, number, letter in (("float64", types.float64, "f64"), ("float32", types.float32, "f32")):
-        kernel = cuda.learning_kernel(template.start.emission, template._shape, template._cells[1:], rules, dtype, True)
-        integers = [types.int64[::1]] * 4
-        signature = (number[:, ::1], types.float64[:, ::1], number[::1], *integers, number[::1])
+        kernel = cuda.learning_kernel(
+            template.start.emission, template._shape, template._cells[1:], rules, dtype, True, True
+        )
+        states = number[:, ::1], types.float64[:, ::1]
+        integers = types.int64, types.int64, *[types.int64[::1]] * 5
+        signature = (*states, *states, number[::1], number[::1], *integers)
         try:
             with cuda.numbers_are(dtype):
                 code, _ = numba_cuda.compile_ptx(kernel, signature, cc=(9, 0))

@@ -12,6 +12,7 @@ from hmmstream.arrays import FloatArray
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 EMPTY_SUM = -0.0  # to begin a sum with: the compiler leaves it out, while adding 0.0 would change -0.0
+ALL_WHOLE = 2.0**53  # from here on there is no number in between
 NEW_FUNCTIONS: list[Callable[..., Any]] = []  # that the compiler has not been told of yet
 
 
@@ -28,6 +29,12 @@ def compilable(function: Function) -> Function:
 def is_nan(x: float) -> bool:
     """Whether ``x`` is missing. In this form the compiler finds out what it need not ask again."""
     return x != x
+
+
+@compilable
+def is_whole(x: float) -> bool:
+    """Whether a number that is not negative is a whole one: in a fraction of the time that a remainder takes."""
+    return x >= ALL_WHOLE or x == int(x)
 
 
 def workspace(size: int) -> FloatArray:

@@ -2,22 +2,39 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from hmmstream.arrays import FloatArray, IntArray
 from hmmstream.learner import Learner
 from hmmstream.recursions import cuda, online
+from hmmstream.recursions.rows import ACCEPTED
 from hmmstream.recursions.state import CLOCK_SIZE, TIME
 from hmmstream.schedule import Step, evaluate, is_built_in
-from hmmstream.streams import NO_ORDER, Rows, SeparateStreams, Streams
+from hmmstream.streams import Rows, SeparateStreams, Streams
 
+STEPS_AHEAD = 2**15  # step sizes that are computed for blocks to come
 LARGEST_SIZE = 4096  # numbers of a stream: more would not fit into the memory of a thread
 
 
+class States(NamedTuple):
+    """State vectors on the device, one a column: the k-th numbers of all streams lie side by side."""
+
+    numbers: Any
+    clocks: Any
+
+
 class DeviceStreams(Streams):
-    """Streams with models of their own, on a GPU. What is asked of them comes to the host."""
+    """Streams with models of their own, on a GPU. What is asked of them comes to the host.
+
+    There is room for all states twice: a block makes new ones of the old, which are kept if a value is refused. To look
+    at all values first would take a tenth to a quarter of the time.
+    """
+
+    _states: States
+    _spare: States | None  # room for new states
+    _span: tuple[int, int] | None  # the earliest and the latest time of all streams, if it is known
 
     def __init__(self, template: Learner, dtype: str) -> None:
         super().__init__(template)
@@ -28,12 +45,13 @@ class DeviceStreams(Streams):
                 f"{LARGEST_SIZE:,}: use device='cpu'"
             )
         self.dtype = dtype
-        self.clocks = cuda.to_device(np.empty((CLOCK_SIZE, 0)))
-        self.numbers = cuda.to_device(np.empty((template._shape.size - CLOCK_SIZE, 0), dtype=dtype))
-        self._kernels: dict[tuple[online.Rules, bool], Any] = {}
+        self._set(np.empty((template._shape.size, 0)))
+        self._kernels: dict[tuple[online.Rules, bool, bool], Any] = {}
         cuda.introduce(template.start.emission)
         cuda.introduce(template._shape)
         self._check = cuda.checking_kernel(template.start.emission)
+        self._findings = cuda.Findings()
+        self._steps = cuda.to_device(np.empty(0, dtype=dtype)), 0
 
     # --- learning ---------------------------------------------------------------------------------------------------
 
@@ -49,59 +67,106 @@ class DeviceStreams(Streams):
             )
         if block.size != n_times * n_streams * d or not block.is_c_contiguous():
             raise ValueError(f"X must hold {d} feature(s), and be contiguous in memory, a row after the other")
-        rows = block.reshape(n_times * n_streams, d)
-        place = cuda.first_refused(self._check, rows)
-        if place >= 0:
+        values, n_before = block.reshape(block.size), len(self)
+        place = ACCEPTED if self._looks_at(values) else self._first_refused(values)
+        if place == ACCEPTED:
+            self.add(n_streams - n_before)
+            place = self._learn_block(values, n_times)
+        if place != ACCEPTED:
+            self.keep(np.arange(n_before))
             row, column = divmod(place, d)
             raise ValueError(
-                f"X[{row // n_streams}, {row % n_streams}, {column}] is {rows[row, column]}: "
+                f"X[{row // n_streams}, {row % n_streams}, {column}] is {values[place]}: "
                 f"{emission.domain_at(column)}, finite, or NaN where missing. Nothing was learned from these rows."
             )
-        if len(self) == 0:
-            self.add(n_streams)
-        self._learn_block(rows, n_times)
 
     def learn(self, data: Rows, filtered: FloatArray) -> None:
         if len(filtered):
             raise ValueError("follow works on the CPU; on a GPU, look at filtered_proba_ after partial_fit")
-        X = cuda.to_device(data.X)
+        X = cuda.to_device(data.X.reshape(data.X.size))
         if not len(data.order):
             self._learn_block(X, int(data.offsets[1]) if len(data.streams) else 0)
             return
         times = self.clocks[TIME].copy_to_host().astype(np.int64)[data.streams]
         steps, shifts = steps_for(self.template.step, times, times + np.diff(data.offsets))
-        self._launch(len(data.streams), X, data.streams, data.offsets, data.order, shifts, steps)
+        self._span = None
+        numbers = [cuda.to_device(array) for array in (data.streams, data.offsets, data.order, shifts)]
+        sizes = cuda.to_device(steps.astype(self.dtype))
+        self._launch(len(data.streams), self._states, X, sizes, 0, 0, numbers)
 
-    def _learn_block(self, X: Any, n_times: int) -> None:
+    def _looks_at(self, X: Any) -> bool:
+        """Whether streams look at the values of a block themselves: not at those of another precision."""
+        return bool(X.dtype == self.dtype)
+
+    def _first_refused(self, X: Any) -> int:
+        """The place of the first value that cannot occur, counted along the rows, or ACCEPTED."""
         if len(X):
-            first, last = cuda.span(self.clocks[TIME])
-            steps, shifts = steps_for(self.template.step, np.array([int(first)]), np.array([int(last) + n_times]))
-            self._launch(len(self), X, NO_ORDER, np.array([0, n_times]), NO_ORDER, shifts, steps)
+            cuda.launch(self._check, min(len(X), cuda.WALKERS), cuda.THREADS, "float64", X, self._findings.numbers)
+        return self._findings.read()[0]
 
-    def _launch(self, n: int, X: Any, *arrays: Any) -> None:
-        rules, is_block = online.Rules(*self.rules()), len(arrays[0]) == 0
-        if (rules, is_block) not in self._kernels:
+    def _learn_block(self, X: Any, n_times: int) -> int:
+        """Learn from a block, or change nothing and return the place of the first value that cannot occur."""
+        if not len(X):
+            return ACCEPTED
+        first, last = self._span or cuda.span(self.clocks[TIME])
+        steps, shift = self._steps_between(first, last + n_times)
+        new = self._spare or States(*map(cuda.room_for, self._states))
+        self._launch(len(self), new, X, steps, n_times, shift, None)
+        place, some_missing = self._findings.read()
+        if place == ACCEPTED:
+            self._states, self._spare = new, self._states
+            self._span = None if some_missing else (first + n_times, last + n_times)
+        return place
+
+    def _steps_between(self, first: int, stop: int) -> tuple[Any, int]:
+        """Step sizes on the device, those at all these times among them, and the time of the first of them."""
+        sizes, start = self._steps
+        if not start <= first <= stop <= start + len(sizes):
+            ahead = STEPS_AHEAD if is_built_in(self.template.step) else 0
+            found, (start,) = steps_for(self.template.step, np.array([first]), np.array([stop + ahead]))
+            self._steps = sizes, start = cuda.to_device(found.astype(self.dtype)), int(start)
+        return sizes, start
+
+    def _launch(
+        self, n: int, new: States, X: Any, steps: Any, n_times: int, shift: int, numbers: list[Any] | None
+    ) -> None:
+        """Let ``n`` streams learn, from a block or from rows with these numbers, which makes ``new`` states."""
+        rules, is_block = online.Rules(*self.rules()), numbers is None
+        kind = rules, is_block, is_block and self._looks_at(X)
+        if kind not in self._kernels:
             template = self.template
-            self._kernels[rules, is_block] = cuda.learning_kernel(
-                template.start.emission, template._shape, template._cells[1:], rules, self.dtype, is_block
+            self._kernels[kind] = cuda.learning_kernel(
+                template.start.emission, template._shape, template._cells[1:], rules, self.dtype, *kind[1:]
             )
-        *numbers_of_rows, steps = arrays
-        uploaded = [cuda.to_device(array) for array in (*numbers_of_rows, steps.astype(self.dtype))]
-        flat = X.reshape(X.size)
+        data = X, steps, n_times, shift, self._findings.numbers
+        where = [cuda.no_numbers()] * 4 if numbers is None else numbers
         threads = cuda.layout(self.template._shape, rules.averaging, self.dtype).threads
-        cuda.launch(self._kernels[rules, is_block], n, threads, self.dtype, self.numbers, self.clocks, flat, *uploaded)
+        cuda.launch(self._kernels[kind], n, threads, self.dtype, *self._states, *new, *data, *where)
 
     # --- streams come and go ----------------------------------------------------------------------------------------
+
+    @property
+    def numbers(self) -> Any:
+        """All numbers of the streams, less their clocks, one a column, on the device."""
+        return self._states.numbers
+
+    @property
+    def clocks(self) -> Any:
+        """Their clocks, one a column."""
+        return self._states.clocks
 
     def __len__(self) -> int:
         return int(self.clocks.shape[1])
 
     def add(self, n: int) -> None:
+        if n == 0:
+            return
         new = np.repeat(self.template.vector[:, np.newaxis], n, axis=1)
         self._set(np.hstack([self._vectors(), new]))
 
     def keep(self, places: IntArray) -> None:
-        self._set(self._vectors()[:, places])
+        if len(places) < len(self):
+            self._set(self._vectors()[:, places])
 
     def replace(self, place: int, vector: FloatArray) -> None:
         vectors = self._vectors()
@@ -111,15 +176,17 @@ class DeviceStreams(Streams):
     def set_clock(self, places: IntArray, at: int, value: float) -> None:
         clocks = self.clocks.copy_to_host()
         clocks[at, places] = value
-        self.clocks = cuda.to_device(clocks)
+        self._states, self._span = self._states._replace(clocks=cuda.to_device(clocks)), None
 
     def _vectors(self) -> FloatArray:
         """State vectors, one a column, on the host."""
         return np.vstack([self.clocks.copy_to_host(), self.numbers.copy_to_host().astype(np.float64)])
 
     def _set(self, vectors: FloatArray) -> None:
-        self.clocks = cuda.to_device(np.ascontiguousarray(vectors[:CLOCK_SIZE]))
-        self.numbers = cuda.to_device(np.ascontiguousarray(vectors[CLOCK_SIZE:], dtype=self.dtype))
+        numbers = np.ascontiguousarray(vectors[CLOCK_SIZE:], dtype=self.dtype)
+        clocks = np.ascontiguousarray(vectors[:CLOCK_SIZE])
+        self._states = States(cuda.to_device(numbers), cuda.to_device(clocks))
+        self._spare = self._span = None
 
     # --- what has been learned --------------------------------------------------------------------------------------
 

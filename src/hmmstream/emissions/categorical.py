@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hmmstream.arrays import FloatArray, IntArray, frozen, thresholds
-from hmmstream.compilable import is_nan
+from hmmstream.compilable import is_nan, is_whole
 from hmmstream.emissions.base import RARE, Emission
 
 MOST_CATEGORIES = 10_000  # that data alone can ask for
@@ -96,7 +96,7 @@ class Categorical(Emission):
         return (rng.random((len(states), 1)) >= thresholds(self.probs)[states]).sum(axis=1, keepdims=True)
 
     def accepts(self, value: float) -> bool:
-        return 0.0 <= value < self.n_categories and value % 1.0 == 0.0
+        return 0.0 <= value < self.n_categories and is_whole(value)
 
     def log_density(self, theta: FloatArray, y: FloatArray) -> float:
         if is_nan(y[0]):

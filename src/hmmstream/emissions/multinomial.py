@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hmmstream.arrays import FloatArray, IntArray, frozen, is_integer
-from hmmstream.compilable import is_nan
+from hmmstream.compilable import is_nan, is_whole
 from hmmstream.emissions.base import RARE, Emission
 
 
@@ -92,7 +92,7 @@ class Multinomial(Emission):
     # --- compiled ---------------------------------------------------------------------------------------------------
 
     def accepts(self, value: float) -> bool:
-        return value >= 0.0 and value % 1.0 == 0.0
+        return value >= 0.0 and is_whole(value)
 
     def is_missing(self, y: FloatArray) -> bool:
         n_missing = 0

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hmmstream.arrays import BoolArray, FloatArray, frozen
+from hmmstream.compilable import is_whole
 from hmmstream.emissions.base import RARE, IndependentFeatures
 from hmmstream.emissions.special import (
     digamma,
@@ -118,7 +119,7 @@ class NegativeBinomial(IndependentFeatures):
     # --- compiled ---------------------------------------------------------------------------------------------------
 
     def accepts(self, value: float) -> bool:
-        return value >= 0.0 and value % 1.0 == 0.0
+        return value >= 0.0 and is_whole(value)
 
     def feature_log_density(self, theta: FloatArray, y: float) -> float:
         # Stirling's formula is taken out, and what is left is free of differences of large numbers: large shapes and

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hmmstream.arrays import FloatArray
+from hmmstream.compilable import is_whole
 from hmmstream.emissions.base import RARE, IndependentFeatures
 
 
@@ -48,7 +49,7 @@ class Poisson(IndependentFeatures):
         return np.sqrt(X)
 
     def accepts(self, value: float) -> bool:
-        return value >= 0.0 and value % 1.0 == 0.0
+        return value >= 0.0 and is_whole(value)
 
     def feature_log_density(self, theta: FloatArray, y: float) -> float:
         if theta[0] > 0.0:

@@ -34,6 +34,7 @@ from hmmstream.recursions.online import (
     maximize,
     take,
 )
+from hmmstream.recursions.rows import ACCEPTED, is_refused
 from hmmstream.recursions.state import (
     CLOCK_SIZE,
     IN_SEQUENCE,
@@ -90,9 +91,20 @@ def to_device(array: Any) -> Any:
     return cuda.to_device(array)
 
 
+def room_for(array: Any) -> Any:
+    """As much memory on the device as an array there has."""
+    return cuda.device_array_like(array)
+
+
 def as_array(array: Any) -> Any:
     """An array of CuPy, PyTorch or another library, where it is."""
     return cuda.as_cuda_array(array)
+
+
+@functools.cache
+def no_numbers() -> Any:
+    """What stands for numbers of rows, on the device, where all streams have as many."""
+    return to_device(np.zeros(1, dtype=np.int64))
 
 
 def launch(kernel: Any, n: int, threads: int, dtype: str, *arguments: Any) -> None:
@@ -101,22 +113,28 @@ def launch(kernel: Any, n: int, threads: int, dtype: str, *arguments: Any) -> No
         kernel[-(-n // threads), threads](*arguments)
 
 
-def span(values: Any) -> tuple[float, float]:
-    """The smallest and the largest of some numbers on the device."""
+def span(values: Any) -> tuple[int, int]:
+    """The smallest and the largest of some whole numbers on the device."""
     found = cuda.to_device(np.array([np.inf, -np.inf]))
     launch(span_kernel(), min(len(values), FEW_WALKERS), THREADS, "float64", values, found)
     least, most = found.copy_to_host()
-    return float(least), float(most)
+    return int(least), int(most)
 
 
-def first_refused(check: Any, rows: Any) -> int:
-    """The place of the first value that cannot occur, counted along the rows, or -1."""
-    nowhere = np.iinfo(np.int64).max
-    place = cuda.to_device(np.array([nowhere]))
-    if len(rows):
-        launch(check, min(len(rows), WALKERS), THREADS, "float64", rows, place)
-    (found,) = place.copy_to_host()
-    return -1 if found == nowhere else int(found)
+class Findings:
+    """What kernels have found in a block."""
+
+    NOTHING = np.array([np.iinfo(np.int64).max, 0])  # the place of the first value that cannot occur; is a row missing?
+
+    def __init__(self) -> None:
+        self.numbers = to_device(self.NOTHING)
+
+    def read(self) -> tuple[int, bool]:
+        """The place, counted along the rows, or ACCEPTED, and whether a row was missing; then they are forgotten."""
+        place, some_missing = found = self.numbers.copy_to_host()  # once the kernel has ended
+        if (found != self.NOTHING).any():
+            self.numbers.copy_to_device(self.NOTHING)
+        return ACCEPTED if place == self.NOTHING[0] else int(place), bool(some_missing)
 
 
 def assume(condition: bool) -> None:
@@ -138,6 +156,14 @@ def put_back(numbers: Any, first: int, stream: int, part: Any) -> None:
     """Write a part of a stream's state."""
     for c in range(len(part)):
         numbers[first + c, stream] = part[c]
+
+
+@bridge.inlined
+def carry_over(old: Any, new: Any, first: int, stop: int, stream: int) -> None:
+    """Copy numbers of a stream's state from the old states to the new ones."""
+    while first < stop:
+        new[first, stream] = old[first, stream]
+        first += 1
 
 
 @bridge.inlined
@@ -177,8 +203,17 @@ def pitch(n: int) -> int:
     return n | 1
 
 
-def learning_kernel(emission: Any, shape: Any, cells: Any, rules: Rules, dtype: str, is_block: bool) -> Any:
+def learning_kernel(
+    emission: Any, shape: Any, cells: Any, rules: Rules, dtype: str, is_block: bool, looks: bool
+) -> Any:
     """A kernel that lets each stream learn from its rows: from a block, or from rows in the ``order`` of streams.
+
+    From a block, with ``n_times`` rows of each stream, new states are made of the ``old_numbers`` and ``old_clocks``,
+    which stay as they are. So values need not have been looked at: a kernel that ``looks`` notes the place of the first
+    that cannot occur among its :class:`Findings`, and the new states are nothing then. From rows in some order, old and
+    new states are the same, as few streams may have any.
+
+    The step size at time n is in place n - shift: the ``shift`` of a block, or one of the ``shifts`` of streams.
 
     The structure of the transitions and the rules are constants to the compiler: what they exclude is not there. Each
     part of a state has memory of its own: those that are small and looked up by constants stay in registers.
@@ -199,6 +234,7 @@ def learning_kernel(emission: Any, shape: Any, cells: Any, rules: Rules, dtype: 
     at_S = at_tau + m_R
     at_mean_S = at_S + R
     at_prior = at_mean_S + R
+    n_numbers = at_prior + n_prior
     largest = LARGEST[dtype]
     float64 = np.float64 if IS_SIMULATED else _types().float64
     real = np.dtype(dtype).type if IS_SIMULATED else getattr(_types(), dtype)
@@ -214,16 +250,28 @@ def learning_kernel(emission: Any, shape: Any, cells: Any, rules: Rules, dtype: 
             ahead[a] = values[a]
 
     def learn(
-        numbers: Any, clocks: Any, X: Any, streams: Any, offsets: Any, order: Any, shifts: Any, steps: Any
+        old_numbers: Any,
+        old_clocks: Any,
+        numbers: Any,
+        clocks: Any,
+        X: Any,
+        steps: Any,
+        n_times: int,
+        shift: int,
+        found: Any,
+        streams: Any,
+        offsets: Any,
+        order: Any,
+        shifts: Any,
     ) -> None:
         at = cuda.grid(1)
         n_streams = clocks.shape[1] if is_block else len(streams)
         if at >= n_streams:
             return
         stream = at if is_block else streams[at]
-        shift = shifts[0] if is_block else shifts[at]
+        shift = shift if is_block else shifts[at]
         first = 0 if is_block else offsets[at]
-        n_rows = (offsets[1] if is_block else offsets[at + 1]) - first
+        n_rows = n_times if is_block else offsets[at + 1] - first
 
         clock = cuda.local.array(CLOCK_SIZE, float64)
         log_likelihood, pending = workspace(1), workspace(1)  # of the clock, in the precision of all numbers
@@ -236,17 +284,25 @@ def learning_kernel(emission: Any, shape: Any, cells: Any, rules: Rules, dtype: 
             tau = view(cuda.shared.array(n_shared, real), cuda.threadIdx.x * tau_pitch, (m_R,))
         else:
             tau = workspace(m_R)
-        fetch(clocks, 0, stream, clock)
-        fetch(numbers, at_phi, stream, phi)
-        fetch(numbers, at_transmat, stream, transmat)
-        fetch(numbers, at_theta, stream, theta)
-        fetch(numbers, at_tau, stream, tau)
-        fetch(numbers, at_S, stream, S)
+        fetch(old_clocks, 0, stream, clock)
+        fetch(old_numbers, at_phi, stream, phi)
+        fetch(old_numbers, at_transmat, stream, transmat)
+        fetch(old_numbers, at_theta, stream, theta)
+        fetch(old_numbers, at_tau, stream, tau)
+        fetch(old_numbers, at_S, stream, S)
         if averaging == AVERAGE_PARAMETERS:
-            fetch(numbers, at_mean_transmat, stream, mean_transmat)
-            fetch(numbers, at_mean_theta, stream, mean_theta)
+            fetch(old_numbers, at_mean_transmat, stream, mean_transmat)
+            fetch(old_numbers, at_mean_theta, stream, mean_theta)
         if n_prior > 0:
-            fetch(numbers, at_prior, stream, prior)
+            fetch(old_numbers, at_prior, stream, prior)
+        if is_block:  # what is not all written in the end
+            same = at + order[0]  # but read: else the compiler would keep all addresses from here on
+            put_back(clocks, 0, same, clock)
+            carry_over(old_numbers, numbers, 0, at_phi, same)
+            carry_over(old_numbers, numbers, at_alive, at_transmat, same)
+            carry_over(old_numbers, numbers, at_mean_transmat, at_theta, same)
+            carry_over(old_numbers, numbers, at_mean_theta, at_tau, same)
+            carry_over(old_numbers, numbers, at_mean_S, n_numbers, same)
         log_likelihood[0] = 0.0
         pending[0] = as_in(pending, clock[LIKELIHOOD_FACTOR])
         state = State(
@@ -284,6 +340,8 @@ def learning_kernel(emission: Any, shape: Any, cells: Any, rules: Rules, dtype: 
                 is_plain = cursor < end and is_settled and n & (RECENTRE_EVERY - 1) != 0
                 for a in range(d):
                     is_plain &= ahead[a] == ahead[a] and abs(ahead[a]) <= largest
+                    if looks:
+                        is_plain &= emission.accepts_at(a, ahead[a])
                 is_plain &= not emission.is_missing(ahead)
                 for i in range(m):
                     is_plain &= alive[i] > 0.0
@@ -317,6 +375,9 @@ def learning_kernel(emission: Any, shape: Any, cells: Any, rules: Rules, dtype: 
             if cursor < end:
                 for a in range(d):
                     y[a] = ahead[a]
+                    if looks and is_refused(emission, a, y[a]):
+                        cuda.atomic.min(found, 0, cursor + a)
+                        return
                     if abs(y[a]) > largest:
                         y[a] = largest if y[a] > 0.0 else -largest
                 cursor += stride
@@ -342,7 +403,9 @@ def learning_kernel(emission: Any, shape: Any, cells: Any, rules: Rules, dtype: 
                     is_settled &= alive[i] > 0.0
 
         # The same stream, but read again: else the compiler would keep all addresses since they were used above
-        stream = at + offsets[0] if is_block else streams[at]
+        stream = at + order[0] if is_block else streams[at]
+        if is_block and n < int(old_clocks[TIME, stream]) + n_rows:
+            found[1] = 1
         clocks[TIME, stream] = n
         clocks[N_SEEN, stream] += n_rows
         clocks[LOG_LIKELIHOOD, stream] += log_likelihood[0]
@@ -384,14 +447,12 @@ def checking_kernel(emission: Any) -> Any:
     """A kernel that finds the first value that cannot occur."""
     d = emission.n_features
 
-    def check(X: Any, place: Any) -> None:
-        row = cuda.grid(1)
-        while row < len(X):
-            for a in range(d):
-                value = X[row, a]
-                if value == value and not (abs(value) < np.inf and emission.accepts_at(a, value)):
-                    cuda.atomic.min(place, 0, row * d + a)
-            row += cuda.gridsize(1)
+    def check(X: Any, found: Any) -> None:
+        place = cuda.grid(1)
+        while place < len(X):
+            if is_refused(emission, place % d, X[place]):
+                cuda.atomic.min(found, 0, place)
+            place += cuda.gridsize(1)
 
     return cuda.jit(check)
 
