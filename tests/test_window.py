@@ -86,15 +86,23 @@ def test_learning_equals_the_dense_recursion(family, structure, update_every):
 @pytest.mark.parametrize("chain", ["mixing", "sticky"])
 @pytest.mark.parametrize(("family", "structure"), SEVERAL)
 def test_ten_thousand_observations_of_chains_that_mix_and_that_hardly_do(family, structure, chain):
-    """A sample of ``python -m benchmarks.window``, which goes through every family and structure."""
-    row = exactness.compare(family, structure, chain, n_min=20)
+    """A sample of ``python -m benchmarks.window --start rough``, which goes through every family and structure."""
+    row = exactness.compare(family, structure, chain, start_is="rough")
     assert row.difference < TOLERANCE
+
+
+@pytest.mark.parametrize("chain", ["mixing", "sticky"])
+def test_models_that_find_their_own_start_are_the_same_too(chain):
+    """A sample of ``python -m benchmarks.window``: all is as it is by default."""
+    row = exactness.compare("gaussian-paper", "full", chain)
+    assert row.difference < TOLERANCE
+    assert row.length > 0
 
 
 @pytest.mark.skipif(np.finfo(np.longdouble).eps > 1e-18, reason="needs numbers of 80 bits")
 def test_both_engines_are_as_exact_as_double_precision_can_be():
     """A sample of ``python -m benchmarks.extended``, which shows what rounding comes to where it is magnified."""
-    row = extended.compare("categorical", "tied", True, "mixing", n=2_000)
+    row = extended.compare("categorical", "tied", "rough", "mixing", n=2_000)
     assert all(difference < 1e-13 for difference in row)
 
 
