@@ -29,7 +29,7 @@ class DeviceStreams(Streams):
     """Streams with models of their own, on a GPU. What is asked of them comes to the host.
 
     There is room for all states twice: a block makes new ones of the old, which are kept if a value is refused. To look
-    at all values first would take a tenth to a quarter of the time.
+    at all values first would take much longer.
     """
 
     _states: States
