@@ -107,7 +107,8 @@ def algorithm_1(start: HMM, X: np.ndarray, n_min: int, number: Any) -> np.ndarra
             weight = number(2) / (n_averaged + 1)
             average = tuple(a + weight * (b - a) for a, b in zip(average, S, strict=True))
         n += 1
-    return np.column_stack([transmat, probs, *maximized(start, *average), phi])
+    reported = maximized(start, *average)
+    return np.column_stack([transmat, probs, *reported, *reported, phi])
 
 
 def compare(family: str, structure: str, start_is: str, chain: str = "sticky", n: int = 10_000) -> Row:

@@ -7,10 +7,10 @@ observations that come before, and have the second stage. Models of all families
 16 and 32 follow.
 
 Learning may also be begun from a rough start, or from the true values, by online EM alone. Then states can come to be
-alike, or to consist of one observation, and learning itself magnifies rounding errors, so that no two computations
-agree. Beside each difference stands the largest that errors of 1e-15 in the start make when the dense recursion learns
-(of eight). Each line ends with what this comes to: equal to 1e-9; equal to 1e-9 in the states that are there; or equal
-to rounding, if the difference is at most twice that.
+alike, or to consist of one observation, and learning itself magnifies rounding errors, so that two computations need
+not agree. Beside each difference stands the largest that errors of 1e-15 in the start make when the dense recursion
+learns (of eight). Each line ends with what this comes to: equal to 1e-9; equal to 1e-9 in the states that are there; or
+equal to rounding, if the difference is at most twice that.
 """
 
 from __future__ import annotations
@@ -31,9 +31,7 @@ CHAINS = ("mixing", "sticky")
 MANY = (8, 16, 32)  # states
 N_MIN = 20  # observations before the first M-step, as by default
 N = 10_000  # observations
-N_WITH_START = (
-    44_000  # rows, of which a start is found from 32,768 that are not missing: 10,000 or more come after them
-)
+N_WITH_START = 44_000  # rows: a start is found from 32,768 that are not missing, and 10,000 come after them
 N_ROUNDED = 8  # starts that differ by rounding
 THERE = 1e-12  # share of the statistic: a state with less has died, its parameters come from next to no observation
 
@@ -69,7 +67,10 @@ def sticky(hmm: HMM) -> HMM:
 
 
 def case(family: str, structure: str, chain: str, n: int, start_is: str) -> tuple[HMM, np.ndarray]:
-    """A start and rows of a family with a transition structure; ``chain`` is "mixing" or "sticky"."""
+    """A start and rows of a family with a transition structure; ``chain`` is "mixing" or "sticky".
+
+    One that is "found" is the true model, of which learners get to know no values.
+    """
     world = models.make(family, structure)
     start = models.rough_start(family, structure) if start_is == "rough" else world
     if chain == "sticky":
@@ -106,9 +107,9 @@ def differences(one: Learner, other: Learner) -> np.ndarray:
 
 
 def numbers(learner: Learner) -> np.ndarray:
-    """A row for each state: the raw iterate, the average, and its probability now."""
-    both = (learner.last_model, learner.model)
-    parts = [part for model in both for part in (model.transmat, model.emission.rows())]
+    """A row for each state: the raw iterate, the average, what is reported, and its probability now."""
+    all_three = learner.last_model, learner._averaged_model, learner.model
+    parts = [part for model in all_three for part in (model.transmat, model.emission.rows())]
     return np.hstack([*parts, learner.filtered_proba.reshape(-1, 1)])
 
 
@@ -165,6 +166,8 @@ def main(arguments: list[str] | None = None) -> None:
     options.add_argument("--start", choices=STARTS, default="found", help="where learning starts (default: found)")
     options.add_argument("--n-min", type=int, default=N_MIN, help=f"with a start that is given (default: {N_MIN})")
     chosen = options.parse_args(arguments)
+    if chosen.start == "found" and chosen.n_min != N_MIN:
+        options.error("--n-min is for a start that is given: --start rough or --start true")
     print(f"{'family':25s} structure     chain    difference   of those there   by rounding   window   verdict")
     rows = []
     for row in table(chosen.families, chosen.start, chosen.n_min):

@@ -85,11 +85,27 @@ from hmmstream import Fleet, HMM, Poisson
 from hmmstream.recursions import cuda as kernels
 
 kernels.as_array = lambda array: array  # the simulator has no arrays of other libraries
-fleet = Fleet(init=HMM([0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]], Poisson([1.0, 6.0])), device="cuda", n_min=5)
-good = np.random.default_rng(0).poisson(3.0, (90, 3)).astype(float)
+fleet = Fleet(init=HMM([0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]], Poisson([[1.0, 2.0], [6.0, 2.0]])), device="cuda", n_min=5)
+good = np.random.default_rng(0).poisson(3.0, (90, 3, 2)).astype(float)
 bad = good.copy()
-bad[80, 2], bad[81, 0] = -1.0, np.inf  # among plain rows
+bad[80, 1, 1], bad[81, 2, 0], bad[82, 0, 0] = -1.0, -2.0, np.inf  # among plain rows; not in the order of streams
 streams = fleet._streams
+
+
+def interrupt(*_):
+    raise KeyboardInterrupt
+
+
+for owner, name in ((kernels, "room_for"), (streams._findings, "read")):  # before learning, and before it is accepted
+    there = getattr(owner, name)
+    setattr(owner, name, interrupt)
+    try:
+        streams.learn_block(cuda.to_device(bad))
+    except KeyboardInterrupt:
+        assert len(streams) == 0
+    setattr(owner, name, there)
+    streams.learn_block(cuda.to_device(good[:5]))
+    streams.keep(np.arange(0))
 for dtype in ("float64", "float32"):  # looked at while streams learn, and before
     for n_streams in (0, 3):
         before = streams._vectors()
@@ -97,7 +113,7 @@ for dtype in ("float64", "float32"):  # looked at while streams learn, and befor
         try:
             streams.learn_block(cuda.to_device(bad.astype(dtype)))
         except ValueError as error:
-            assert str(error).startswith("X[80, 2, 0] is -1.0: Poisson expects"), error
+            assert str(error).startswith("X[80, 1, 1] is -1.0: Poisson expects"), error
         else:
             raise AssertionError("not refused")
         np.testing.assert_array_equal(streams._vectors(), before)
@@ -106,8 +122,38 @@ for dtype in ("float64", "float32"):  # looked at while streams learn, and befor
 """
 
 
-def test_a_block_on_the_device_that_is_refused_changes_nothing():
+def test_a_block_on_the_device_that_is_refused_or_interrupted_changes_nothing():
     in_a_simulator(REFUSED)
+
+
+OF_ALL_AGES = """
+import numpy as np
+from hmmstream import Fleet, HMM, Gaussian, Prior
+from hmmstream import device
+
+device.STEPS_AHEAD = 3  # so that they come to their end
+start = HMM([0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]], Gaussian("tied", [0.0, 3.0], 1.0))
+X = start.sample(400, 0)[0].reshape(100, 4)
+X[[3, 4, 50], [1, 1, 0]] = np.nan
+fleets = [Fleet(init=start, n_min=5, prior=Prior(transitions=1.0), device=where) for where in ("cuda", "cpu")]
+for fleet in fleets:
+    fleet.partial_fit(X[:20, :3]).partial_fit(X[20:30, :3])
+    fleet.partial_fit(X[:20, 3], ids=np.full(20, 1))  # one is older than the others now
+    fleet.partial_fit(X[30:40, :3]).partial_fit(X[40:50, :3]).partial_fit(X[50:60, :3])
+    fleet.partial_fit(X[60:65, :3])
+    fleet.put(2, fleet.extract(2).partial_fit(X[:40, 3]))  # another one is
+    fleet.partial_fit(X[65:70, :3]).end_sequence([0])
+    fleet.partial_fit(X[70:72, 3], ids=[1, 9])  # and there is a new one
+    fleet.partial_fit(X[72:80])
+    fleet.remove([0, 1, 2]).partial_fit(X[80:90, 3:])  # and no other
+    fleet.add([10]).partial_fit(X[90:, 2:])  # and the newest
+ours, theirs = (fleet._streams for fleet in fleets)
+np.testing.assert_allclose(ours._vectors().T, theirs.vectors, rtol=1e-9, atol=1e-12)
+"""
+
+
+def test_streams_of_all_ages_find_their_step_sizes_on_a_simulated_gpu():
+    in_a_simulator(OF_ALL_AGES)
 
 
 def dying_stream():

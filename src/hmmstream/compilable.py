@@ -33,7 +33,7 @@ def is_nan(x: float) -> bool:
 
 @compilable
 def is_whole(x: float) -> bool:
-    """Whether a number that is not negative is a whole one: in a fraction of the time that a remainder takes."""
+    """Whether a finite number that is not negative is whole: in a fraction of the time that a remainder takes."""
     return x >= ALL_WHOLE or x == int(x)
 
 

@@ -51,6 +51,7 @@ class DeviceStreams(Streams):
         cuda.introduce(template._shape)
         self._check = cuda.checking_kernel(template.start.emission)
         self._findings = cuda.Findings()
+        self._no_numbers = cuda.to_device(np.zeros(1, dtype=np.int64))
         self._steps = cuda.to_device(np.empty(0, dtype=dtype)), 0
 
     # --- learning ---------------------------------------------------------------------------------------------------
@@ -68,31 +69,35 @@ class DeviceStreams(Streams):
         if block.size != n_times * n_streams * d or not block.is_c_contiguous():
             raise ValueError(f"X must hold {d} feature(s), and be contiguous in memory, a row after the other")
         values, n_before = block.reshape(block.size), len(self)
-        place = ACCEPTED if self._looks_at(values) else self._first_refused(values)
-        if place == ACCEPTED:
+        try:
             self.add(n_streams - n_before)
-            place = self._learn_block(values, n_times)
-        if place != ACCEPTED:
+            place = ACCEPTED if self._looks_at(values) else self._first_refused(values)
+            if place == ACCEPTED:
+                place = self._learn_block(values, n_times)
+            if place != ACCEPTED:
+                row, column = divmod(place, d)
+                raise ValueError(
+                    f"X[{row // n_streams}, {row % n_streams}, {column}] is {values[place]}: "
+                    f"{emission.domain_at(column)}, finite, or NaN where missing. Nothing was learned from these rows."
+                )
+        except BaseException:  # a value, a step function that fails, or no memory: nothing was learned
             self.keep(np.arange(n_before))
-            row, column = divmod(place, d)
-            raise ValueError(
-                f"X[{row // n_streams}, {row % n_streams}, {column}] is {values[place]}: "
-                f"{emission.domain_at(column)}, finite, or NaN where missing. Nothing was learned from these rows."
-            )
+            raise
 
     def learn(self, data: Rows, filtered: FloatArray) -> None:
         if len(filtered):
             raise ValueError("follow works on the CPU; on a GPU, look at filtered_proba_ after partial_fit")
         X = cuda.to_device(data.X.reshape(data.X.size))
         if not len(data.order):
-            self._learn_block(X, int(data.offsets[1]) if len(data.streams) else 0)
+            place = self._learn_block(X, int(data.offsets[1]) if len(data.streams) else 0)
+            assert place == ACCEPTED, "values were looked at before"
             return
         times = self.clocks[TIME].copy_to_host().astype(np.int64)[data.streams]
         steps, shifts = steps_for(self.template.step, times, times + np.diff(data.offsets))
         self._span = None
         numbers = [cuda.to_device(array) for array in (data.streams, data.offsets, data.order, shifts)]
         sizes = cuda.to_device(steps.astype(self.dtype))
-        self._launch(len(data.streams), self._states, X, sizes, 0, 0, numbers)
+        self._launch(len(data.streams), self._states, X, sizes, numbers=numbers)
 
     def _looks_at(self, X: Any) -> bool:
         """Whether streams look at the values of a block themselves: not at those of another precision."""
@@ -101,7 +106,7 @@ class DeviceStreams(Streams):
     def _first_refused(self, X: Any) -> int:
         """The place of the first value that cannot occur, counted along the rows, or ACCEPTED."""
         if len(X):
-            cuda.launch(self._check, min(len(X), cuda.WALKERS), cuda.THREADS, "float64", X, self._findings.numbers)
+            cuda.launch(self._check, min(len(X), cuda.WALKERS), cuda.THREADS, "float64", X, self._findings.begin())
         return self._findings.read()[0]
 
     def _learn_block(self, X: Any, n_times: int) -> int:
@@ -111,11 +116,13 @@ class DeviceStreams(Streams):
         first, last = self._span or cuda.span(self.clocks[TIME])
         steps, shift = self._steps_between(first, last + n_times)
         new = self._spare or States(*map(cuda.room_for, self._states))
-        self._launch(len(self), new, X, steps, n_times, shift, None)
+        self._launch(len(self), new, X, steps, shift, n_times)
         place, some_missing = self._findings.read()
         if place == ACCEPTED:
+            self._span = None
             self._states, self._spare = new, self._states
-            self._span = None if some_missing else (first + n_times, last + n_times)
+            if not some_missing:
+                self._span = first + n_times, last + n_times
         return place
 
     def _steps_between(self, first: int, stop: int) -> tuple[Any, int]:
@@ -128,9 +135,16 @@ class DeviceStreams(Streams):
         return sizes, start
 
     def _launch(
-        self, n: int, new: States, X: Any, steps: Any, n_times: int, shift: int, numbers: list[Any] | None
+        self,
+        n: int,
+        new: States,
+        X: Any,
+        steps: Any,
+        shift: int = 0,
+        n_times: int = 0,
+        numbers: list[Any] | None = None,
     ) -> None:
-        """Let ``n`` streams learn, from a block or from rows with these numbers, which makes ``new`` states."""
+        """Let ``n`` streams learn, which makes ``new`` states: from ``n_times`` of a block, or from rows by number."""
         rules, is_block = online.Rules(*self.rules()), numbers is None
         kind = rules, is_block, is_block and self._looks_at(X)
         if kind not in self._kernels:
@@ -138,8 +152,8 @@ class DeviceStreams(Streams):
             self._kernels[kind] = cuda.learning_kernel(
                 template.start.emission, template._shape, template._cells[1:], rules, self.dtype, *kind[1:]
             )
-        data = X, steps, n_times, shift, self._findings.numbers
-        where = [cuda.no_numbers()] * 4 if numbers is None else numbers
+        data = X, steps, n_times, shift, self._findings.begin()
+        where = [self._no_numbers] * 4 if numbers is None else numbers
         threads = cuda.layout(self.template._shape, rules.averaging, self.dtype).threads
         cuda.launch(self._kernels[kind], n, threads, self.dtype, *self._states, *new, *data, *where)
 
@@ -183,10 +197,10 @@ class DeviceStreams(Streams):
         return np.vstack([self.clocks.copy_to_host(), self.numbers.copy_to_host().astype(np.float64)])
 
     def _set(self, vectors: FloatArray) -> None:
+        self._spare = self._span = None  # at first: memory may be short
         numbers = np.ascontiguousarray(vectors[CLOCK_SIZE:], dtype=self.dtype)
         clocks = np.ascontiguousarray(vectors[:CLOCK_SIZE])
         self._states = States(cuda.to_device(numbers), cuda.to_device(clocks))
-        self._spare = self._span = None
 
     # --- what has been learned --------------------------------------------------------------------------------------
 

@@ -52,6 +52,7 @@ WALKERS = 1 << 18  # threads that go through all rows together
 FEW_WALKERS = 1 << 13  # through the streams
 WARP = 32
 LARGEST_SHARED = 48 << 10  # bytes that a block may have without asking the driver for more
+FIRST_REFUSED, SOME_MISSING = 0, 1  # places in findings
 LARGEST = {"float64": 1e150, "float32": 1e15}  # of an observation; what is larger is taken for this
 SMALLEST, LARGEST_SINGLE = 1.2e-38, 3.4e38  # that single precision holds
 
@@ -101,12 +102,6 @@ def as_array(array: Any) -> Any:
     return cuda.as_cuda_array(array)
 
 
-@functools.cache
-def no_numbers() -> Any:
-    """What stands for numbers of rows, on the device, where all streams have as many."""
-    return to_device(np.zeros(1, dtype=np.int64))
-
-
 def launch(kernel: Any, n: int, threads: int, dtype: str, *arguments: Any) -> None:
     """Run a kernel with ``n`` threads, so many a block; first it is compiled, for numbers of this precision."""
     with numbers_are(dtype):
@@ -122,19 +117,31 @@ def span(values: Any) -> tuple[int, int]:
 
 
 class Findings:
-    """What kernels have found in a block."""
+    """What a kernel has found in a block: two numbers on the device.
 
-    NOTHING = np.array([np.iinfo(np.int64).max, 0])  # the place of the first value that cannot occur; is a row missing?
+    ``FIRST_REFUSED`` is the place of the first value that cannot occur, counted along the rows, and ``SOME_MISSING`` is
+    1 if a row was missing.
+    """
+
+    NOTHING = np.array([np.iinfo(np.int64).max, 0])
 
     def __init__(self) -> None:
-        self.numbers = to_device(self.NOTHING)
+        self._numbers = to_device(self.NOTHING)
+        self._is_clean = True
+
+    def begin(self) -> Any:
+        """The numbers, for the next kernel."""
+        if not self._is_clean:
+            self._numbers.copy_to_device(self.NOTHING)
+        self._is_clean = False  # until it is known what the kernel has found
+        return self._numbers
 
     def read(self) -> tuple[int, bool]:
-        """The place, counted along the rows, or ACCEPTED, and whether a row was missing; then they are forgotten."""
-        place, some_missing = found = self.numbers.copy_to_host()  # once the kernel has ended
-        if (found != self.NOTHING).any():
-            self.numbers.copy_to_device(self.NOTHING)
-        return ACCEPTED if place == self.NOTHING[0] else int(place), bool(some_missing)
+        """Once the kernel has ended, the place, or ACCEPTED, and whether a row was missing."""
+        found = self._numbers.copy_to_host()
+        self._is_clean = bool((found == self.NOTHING).all())
+        place = int(found[FIRST_REFUSED])
+        return ACCEPTED if place == self.NOTHING[FIRST_REFUSED] else place, bool(found[SOME_MISSING])
 
 
 def assume(condition: bool) -> None:
@@ -234,7 +241,6 @@ def learning_kernel(
     at_S = at_tau + m_R
     at_mean_S = at_S + R
     at_prior = at_mean_S + R
-    n_numbers = at_prior + n_prior
     largest = LARGEST[dtype]
     float64 = np.float64 if IS_SIMULATED else _types().float64
     real = np.dtype(dtype).type if IS_SIMULATED else getattr(_types(), dtype)
@@ -295,14 +301,14 @@ def learning_kernel(
             fetch(old_numbers, at_mean_theta, stream, mean_theta)
         if n_prior > 0:
             fetch(old_numbers, at_prior, stream, prior)
-        if is_block:  # what is not all written in the end
+        if is_block:  # what may not be written in the end
             same = at + order[0]  # but read: else the compiler would keep all addresses from here on
             put_back(clocks, 0, same, clock)
             carry_over(old_numbers, numbers, 0, at_phi, same)
             carry_over(old_numbers, numbers, at_alive, at_transmat, same)
             carry_over(old_numbers, numbers, at_mean_transmat, at_theta, same)
             carry_over(old_numbers, numbers, at_mean_theta, at_tau, same)
-            carry_over(old_numbers, numbers, at_mean_S, n_numbers, same)
+            carry_over(old_numbers, numbers, at_mean_S, at_prior, same)
         log_likelihood[0] = 0.0
         pending[0] = as_in(pending, clock[LIKELIHOOD_FACTOR])
         state = State(
@@ -376,7 +382,7 @@ def learning_kernel(
                 for a in range(d):
                     y[a] = ahead[a]
                     if looks and is_refused(emission, a, y[a]):
-                        cuda.atomic.min(found, 0, cursor + a)
+                        cuda.atomic.min(found, FIRST_REFUSED, cursor + a)
                         return
                     if abs(y[a]) > largest:
                         y[a] = largest if y[a] > 0.0 else -largest
@@ -405,7 +411,7 @@ def learning_kernel(
         # The same stream, but read again: else the compiler would keep all addresses since they were used above
         stream = at + order[0] if is_block else streams[at]
         if is_block and n < int(old_clocks[TIME, stream]) + n_rows:
-            found[1] = 1
+            found[SOME_MISSING] = 1
         clocks[TIME, stream] = n
         clocks[N_SEEN, stream] += n_rows
         clocks[LOG_LIKELIHOOD, stream] += log_likelihood[0]
@@ -451,7 +457,7 @@ def checking_kernel(emission: Any) -> Any:
         place = cuda.grid(1)
         while place < len(X):
             if is_refused(emission, place % d, X[place]):
-                cuda.atomic.min(found, 0, place)
+                cuda.atomic.min(found, FIRST_REFUSED, place)
             place += cuda.gridsize(1)
 
     return cuda.jit(check)
