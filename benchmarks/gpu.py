@@ -1,7 +1,7 @@
 """Fleets on a GPU: observations a second, and how far the results are from those of the CPU.
 
 Needs an NVIDIA GPU, and CuPy for rows that are on the device already. Two rates: of the kernel that learns, and of the
-whole call, with the look at every value that comes first. Observations are drawn from a model whose states overlap;
+whole call of ``partial_fit`` until all is done. Observations are drawn from a model whose states overlap;
 streams are learned from a start some way off, with an M-step at each observation unless said otherwise.
 """
 
