@@ -195,6 +195,60 @@ def test_a_prior_counts_the_same_on_a_simulated_gpu(tmp_path):
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
 
 
+SINGLE = """
+import numpy as np
+from hmmstream import Fleet, Gaussian, HMM
+from hmmstream.recursions.state import LIKELIHOOD_FACTOR
+
+start = HMM([0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]], Gaussian("tied", [0.0, 3.0], 1.0))
+one = Fleet(init=start).partial_fit(start.sample(150, 0)[0]).extract(0)
+one._learner.vector[LIKELIHOOD_FACTOR] = 1e-200
+fleet = Fleet(init=start, device="cuda", dtype="float32").put("it", one)
+assert fleet._streams.clocks[LIKELIHOOD_FACTOR].copy_to_host()[0] > 1e-38
+np.testing.assert_allclose(fleet.extract("it").log_likelihood_, one.log_likelihood_, rtol=1e-12)
+"""
+
+
+def test_a_likelihood_that_single_precision_cannot_hold_is_kept():
+    in_a_simulator(SINGLE)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "dies", "rtol", "atol"), [("float64", True, 1e-9, 1e-11), ("float32", False, 1e-5, 1e-5)]
+)
+def test_a_gpu_learns_what_the_cpu_does(dtype, dies, rtol, atol):
+    """From a block and from rows by name. In double precision, a state of each stream dies on the way."""
+    from numba import cuda
+
+    if not cuda.is_available():
+        pytest.skip("needs an NVIDIA GPU")
+    start = HMM([0.5, 0.5], [[0.7, 0.3], [0.3, 0.7]], Gaussian("tied", [0.0, 1.0], 0.5))
+    rng = np.random.default_rng(0)
+    X = start.sample(5 * 1100, 0)[0].reshape(1100, 5)
+    settings = {"init": start}
+    if dies:
+        X[400:800] = rng.normal(-12.0, 0.3, (400, 5))
+        settings["step"] = Constant(0.1)
+        fleet = Fleet(**settings).partial_fit(X[:700])
+        assert all((fleet._streams.learner(stream).state.alive <= 0.0).any() for stream in range(5))
+    names = rng.permuted(np.repeat(np.arange(5), len(X)))
+    values = np.empty(len(names))
+    for name in range(5):
+        values[names == name] = X[:, name]
+
+    by_block, by_name = (Fleet(device="cuda", dtype=dtype, **settings) for _ in range(2))
+    for rows in np.array_split(X, 4):
+        by_block.partial_fit(cuda.to_device(np.ascontiguousarray(rows, dtype=dtype)))
+    for rows in np.array_split(np.arange(len(names)), 4):
+        by_name.partial_fit(values[rows], ids=names[rows])
+    expected = Fleet(**settings).partial_fit(X)
+    for found in (by_block, by_name):
+        places = [list(found).index(name) for name in range(5)]
+        for name in ("transmat_", "means_", "covars_", "filtered_proba_", "log_likelihood_"):
+            theirs = getattr(expected, name)
+            np.testing.assert_allclose(getattr(found, name)[places], theirs, rtol=rtol, atol=atol, err_msg=name)
+
+
 def test_without_a_gpu_the_error_says_so():
     from numba import cuda
 

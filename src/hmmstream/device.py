@@ -10,7 +10,7 @@ from hmmstream.arrays import FloatArray, IntArray
 from hmmstream.learner import Learner
 from hmmstream.recursions import cuda, online
 from hmmstream.recursions.rows import ACCEPTED
-from hmmstream.recursions.state import CLOCK_SIZE, TIME
+from hmmstream.recursions.state import CLOCK_SIZE, LIKELIHOOD_FACTOR, LOG_LIKELIHOOD, TIME
 from hmmstream.schedule import Step, evaluate, is_built_in
 from hmmstream.streams import Rows, SeparateStreams, Streams
 
@@ -199,7 +199,12 @@ class DeviceStreams(Streams):
     def _set(self, vectors: FloatArray) -> None:
         self._spare = self._span = None  # at first: memory may be short
         numbers = np.ascontiguousarray(vectors[CLOCK_SIZE:], dtype=self.dtype)
-        clocks = np.ascontiguousarray(vectors[:CLOCK_SIZE])
+        clocks = np.array(vectors[:CLOCK_SIZE], order="C")
+        if self.dtype == "float32":  # which holds not every factor whose logarithm is still to be taken
+            least, most = np.finfo(np.float32).tiny, np.finfo(np.float32).max
+            is_out = (clocks[LIKELIHOOD_FACTOR] < least) | (clocks[LIKELIHOOD_FACTOR] > most)
+            clocks[LOG_LIKELIHOOD, is_out] += np.log(clocks[LIKELIHOOD_FACTOR, is_out])
+            clocks[LIKELIHOOD_FACTOR, is_out] = 1.0
         self._states = States(cuda.to_device(numbers), cuda.to_device(clocks))
 
     # --- what has been learned --------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from hmmstream.arrays import UNKNOWN
 from hmmstream.compilable import Compilable, as_in, reciprocal, workspace
 from hmmstream.recursions import bridge
 from hmmstream.recursions.bridge import CompilableType, view
-from hmmstream.recursions.filter import relative_densities
+from hmmstream.recursions.filter import compute_statistic, move, relative_densities
 from hmmstream.recursions.online import (
     AVERAGE_PARAMETERS,
     AVERAGE_STATISTIC,
@@ -32,6 +32,7 @@ from hmmstream.recursions.online import (
     advance,
     average,
     maximize,
+    mix,
     take,
 )
 from hmmstream.recursions.rows import ACCEPTED, is_refused
@@ -51,6 +52,7 @@ THREADS = 128  # of a block, where it does not matter much
 WALKERS = 1 << 18  # threads that go through all rows together
 FEW_WALKERS = 1 << 13  # through the streams
 WARP = 32
+FEW = 4  # states, whose statistic is gone through number by number, each by instructions of its own
 LARGEST_SHARED = 48 << 10  # bytes that a block may have without asking the driver for more
 FIRST_REFUSED, SOME_MISSING = 0, 1  # places in findings
 LARGEST = {"float64": 1e150, "float32": 1e15}  # of an observation; what is larger is taken for this
@@ -148,6 +150,16 @@ def assume(condition: bool) -> None:
     """Tell the compiler what is true here, so that it need not ask."""
 
 
+def onwards(array: Any, start: int) -> Any:
+    """What follows in an array: to go through it in this way takes fewer instructions than an index that grows."""
+    return array[start:]
+
+
+def peek(array: Any, index: int) -> Any:
+    """An element of an array in the memory of the device: of one that moves on, the compiler does not know that."""
+    return array[index]
+
+
 # --- kernels --------------------------------------------------------------------------------------------------------
 
 
@@ -185,6 +197,45 @@ def add_to_mean(numbers: Any, first: int, stream: int, clock: Any, n_new: int, s
     clock[N_AVERAGED] = now
 
 
+@bridge.inlined
+def advance_by_number(
+    emission: Any, shape: Any, state: State, groups: Any, y: Any, known: int, keep: float, weight: float
+) -> None:
+    """What ``advance`` does within a sequence, where each transition is a group of its own.
+
+    It goes through the statistic number by number, so that tau, if it is in shared memory, is read and written once.
+    """
+    m, p = shape.n_states, shape.n_statistics
+    before, kept = workspace(shape.n_states), workspace(shape.n_cells)
+    moves = view(workspace(shape.n_cells), 0, (m, m))
+    s = view(workspace(shape.n_emission_rows), 0, (m, p))
+    compute_statistic(emission, shape, state, y, s)
+    move(emission, shape, state, y, known, before, moves)
+    for i in range(m):
+        for k in range(m):
+            kept[i * m + k] = keep * moves[i, k]
+    for i in range(m):
+        for k in range(m):
+            update_number(shape, state, kept, i * m + k, k, weight * before[i], moves[i, k])
+    for k in range(m):
+        for a in range(p):
+            update_number(shape, state, kept, shape.n_groups + k * p + a, k, weight * state.phi[k], s[k, a])
+
+
+@bridge.inlined
+def update_number(shape: Any, state: State, kept: Any, c: int, new: int, weight: float, value: float) -> None:
+    """Bring number ``c`` of the statistic up to date, of which there is a new value in one state only."""
+    mixed = workspace(shape.n_states)
+    mix(shape, state, kept, c, mixed)
+    mixed[new] += weight * value
+    total = mixed[0]
+    for k in range(1, shape.n_states):
+        total += mixed[k]
+    for k in range(shape.n_states):
+        state.tau[k, c] = mixed[k]
+    state.S[c] = total
+
+
 class Layout(NamedTuple):
     """How a multiprocessor is divided up among threads, one a stream."""
 
@@ -202,7 +253,7 @@ def layout(shape: Any, averaging: int, dtype: str) -> Layout:
         return Layout(WARP, None, True)
     if dtype == "float64":
         return Layout(THREADS, 168 if n <= 60 else None, False)
-    return Layout(512, 64, False) if n <= 30 else Layout(THREADS, 80 if n <= 40 else 160 if n <= 80 else None, False)
+    return Layout(256, 64, False) if n <= 30 else Layout(THREADS, 72 if n <= 40 else 160 if n <= 80 else None, False)
 
 
 def pitch(n: int) -> int:
@@ -245,15 +296,15 @@ def learning_kernel(
     float64 = np.float64 if IS_SIMULATED else _types().float64
     real = np.dtype(dtype).type if IS_SIMULATED else getattr(_types(), dtype)
     threads, registers, has_shared_tau = layout(shape, averaging, dtype)
+    advance_plain = advance_by_number if shape.is_full and m <= FEW else advance
     tau_pitch = pitch(m_R)
     n_shared = threads * tau_pitch
 
     @bridge.inlined
-    def look_ahead(X: Any, order: Any, cursor: int, ahead: Any) -> None:
-        place = cursor if is_block else view(order, cursor, (1,))[0] * d
-        values = view(X, place, (d,))  # without a look at whether an index is negative
+    def look_ahead(X: Any, place: Any, ahead: Any) -> None:
+        values = place if is_block else onwards(X, peek(place, 0) * d)
         for a in range(d):
-            ahead[a] = values[a]
+            ahead[a] = peek(values, a)
 
     def learn(
         old_numbers: Any,
@@ -281,7 +332,7 @@ def learning_kernel(
 
         clock = cuda.local.array(CLOCK_SIZE, float64)
         log_likelihood, pending = workspace(1), workspace(1)  # of the clock, in the precision of all numbers
-        startprob, phi, alive = workspace(m), workspace(m), workspace(m)
+        startprob, phi, alive, lives = workspace(m), workspace(m), workspace(m), workspace(m)
         transmat, mean_transmat = workspace(mm), workspace(mm)
         theta, mean_theta = workspace(m_width), workspace(m_width)
         S, mean_S, prior = workspace(R), workspace(R), workspace(n_prior)
@@ -311,11 +362,7 @@ def learning_kernel(
             carry_over(old_numbers, numbers, at_mean_S, at_prior, same)
         log_likelihood[0] = 0.0
         pending[0] = as_in(pending, clock[LIKELIHOOD_FACTOR])
-        state = State(
-            clock,
-            startprob,
-            phi,
-            alive,
+        rest = (
             view(transmat, 0, (m, m)),
             view(mean_transmat, 0, (m, m)),
             view(theta, 0, (m, width)),
@@ -328,73 +375,85 @@ def learning_kernel(
             log_likelihood,
             pending,
         )
+        state = State(clock, startprob, phi, alive, *rest)
+        plain = State(clock, startprob, phi, lives, *rest)  # for plain rows: which states are alive after an M-step
 
         y, ahead = workspace(d), workspace(d)  # the next row is on its way while this one is worked on
-        n = int(clock[TIME])
-        # A cursor goes through the rows: in a block it is the place of a value, else that of a row in the order
-        cursor, stride = (at * d, n_streams * d) if is_block else (first, 1)
-        end = cursor + n_rows * stride
-        if cursor < end:
-            look_ahead(X, order, cursor, ahead)
+        n: Any = int(clock[TIME])
+        left: Any = np.int32(n_rows)  # in 32 bits, which take one instruction
+        # The place of a row is that of its values in a block, else of its number in the order
+        place = onwards(X, at * d) if is_block else onwards(order, first)
+        stride = n_streams * d if is_block else 1
+        if left > 0:
+            look_ahead(X, place, ahead)
         is_settled = False  # whether there can be plain rows: the first one never is
-        while cursor < end:
-            is_update, n_before = False, n
+        while left > 0:
+            n_before, left_before, some_died = n, left, False
             weight[0] = as_in(weight, clock[N_AVERAGED])
             for c in range(R):
                 sums[c] = 0.0
-            while True:
-                is_plain = cursor < end and is_settled and n & (RECENTRE_EVERY - 1) != 0
+            step = onwards(steps, n - shift)
+            most: Any = -n & (RECENTRE_EVERY - 1) if is_settled else 0  # plain rows, up to the next that moves centres
+            left_after = np.int32(max(left - most, 0))
+            while left > left_after:
+                is_plain = True
                 for a in range(d):
-                    is_plain &= ahead[a] == ahead[a] and abs(ahead[a]) <= largest
-                    if looks:
-                        is_plain &= emission.accepts_at(a, ahead[a])
-                is_plain &= not emission.is_missing(ahead)
-                for i in range(m):
-                    is_plain &= alive[i] > 0.0
+                    is_plain &= abs(ahead[a]) <= largest  # and a number
                 if not is_plain:
                     break
                 for a in range(d):
                     y[a] = ahead[a]
                     assume(y[a] == y[a])
-                cursor += stride
-                if cursor < end:
-                    look_ahead(X, order, cursor, ahead)
+                    if looks:
+                        is_plain &= emission.accepts_at(a, y[a])
+                if not is_plain or emission.is_missing(y):
+                    break
+                n = n_before + (left_before - left)
+                gamma = peek(step, 0)
+                step = onwards(step, 1)
+                left = np.int32(left - 1)
+                if left > 0:
+                    place = onwards(place, stride)
+                    look_ahead(X, place, ahead)
                 clock[IN_SEQUENCE], clock[TIME] = 1.0, n
-                gamma = view(steps, n - shift, (1,))[0]
-                advance(emission, shape, state, groups, y, UNKNOWN, 1.0 - gamma, gamma)
+                advance_plain(emission, shape, plain, groups, y, UNKNOWN, 1.0 - gamma, gamma)
                 is_update = update_every == 1 or n % update_every == 0
                 if is_update:
-                    maximize(emission, shape, state, groups, shares, leaders, True)
-                if averaging == AVERAGE_STATISTIC:
-                    if is_update:
-                        weight[0] += as_in(weight, 1.0)
-                        for c in range(R):
-                            sums[c] += weight[0] * S[c]
-                else:
-                    average(shape, state, n, is_update, rules)
-                n += 1
-            if is_update:
-                put_back(numbers, at_alive, stream, alive)
+                    maximize(emission, shape, plain, groups, shares, leaders, True)
+                    for i in range(m):
+                        some_died |= lives[i] <= 0.0
+                    left_after = left if some_died else left_after
+                if averaging == AVERAGE_STATISTIC and is_update:
+                    weight[0] += as_in(weight, 1.0)
+                    for c in range(R):
+                        sums[c] += weight[0] * S[c]
+                if averaging == AVERAGE_PARAMETERS:
+                    average(shape, plain, n, is_update, rules)
+            n = n_before + (left_before - left)
             n_new = (n - 1) // update_every - (n_before - 1) // update_every  # M-steps
             if averaging == AVERAGE_STATISTIC and n_new > 0:
                 add_to_mean(numbers, at_mean_S, stream, clock, n_new, sums)
-            if cursor < end:
+            if some_died:
+                is_settled = False
+                put_back(numbers, at_alive, stream, lives)
+            if left > 0:
                 for a in range(d):
                     y[a] = ahead[a]
                     if looks and is_refused(emission, a, y[a]):
-                        cuda.atomic.min(found, FIRST_REFUSED, cursor + a)
+                        cuda.atomic.min(found, FIRST_REFUSED, at * d + (n_rows - left) * stride + a)
                         return
                     if abs(y[a]) > largest:
                         y[a] = largest if y[a] > 0.0 else -largest
-                cursor += stride
-                if cursor < end:
-                    look_ahead(X, order, cursor, ahead)
+                left = np.int32(left - 1)
+                if left > 0:
+                    place = onwards(place, stride)
+                    look_ahead(X, place, ahead)
                 clock[IN_SEQUENCE], clock[TIME] = clocks[IN_SEQUENCE, stream], n
                 fetch(numbers, 0, stream, startprob)
                 fetch(numbers, at_alive, stream, alive)
                 if averaging == AVERAGE_STATISTIC:
                     fetch(numbers, at_mean_S, stream, mean_S)
-                gamma = view(steps, n - shift, (1,))[0]
+                gamma = peek(steps, n - shift)
                 n += take(
                     emission, shape, state, groups, shares, leaders, None, None, None, y, n, UNKNOWN, gamma, 1.0, rules
                 )
@@ -556,7 +615,8 @@ def _register() -> None:
     from numba.cuda.np.arrayobj import make_array, populate_array
     from numba.cuda.typing.templates import AttributeTemplate, CallableTemplate
 
-    overload(relative_densities, strict=False, jit_options={"forceinline": True})(
+    options = {"forceinline": True, "fastmath": bridge.OPTIONS["fastmath"]}
+    overload(relative_densities, strict=False, jit_options=options)(
         _giving(relative_densities, inspect.signature(relative_densities))
     )
     typeof_impl.register(Compilable)(bridge.type_of)
@@ -627,6 +687,28 @@ def _register() -> None:
             for extent, typ in zip(cgutils.unpack_tuple(builder, arguments[2]), shape, strict=True)
         ]
         return array_at(context, builder, signature.return_type, data, extents)
+
+    @typed(onwards)
+    def onwards_type(array: Any, start: Any) -> Any:
+        return array
+
+    @lowering.lower(onwards, types.Array, types.Integer)
+    def lower_onwards(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        """All but the address stays as it was: nobody asks how long the rest is."""
+        array = make_array(signature.args[0])(context, builder, arguments[0])
+        array.data = builder.gep(array.data, [context.cast(builder, arguments[1], signature.args[1], types.intp)])
+        return array._getvalue()
+
+    @typed(peek)
+    def peek_type(array: Any, index: Any) -> Any:
+        return array.dtype
+
+    @lowering.lower(peek, types.Array, types.Integer)
+    def lower_peek(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array, index = signature.args
+        data = make_array(array)(context, builder, arguments[0]).data
+        on_device = builder.addrspacecast(data, ir.PointerType(data.type.pointee, addrspace=1))
+        return builder.load(builder.gep(on_device, [context.cast(builder, arguments[1], index, types.intp)]))
 
     @typed(as_in)
     def as_in_type(array: Any, x: Any) -> Any:

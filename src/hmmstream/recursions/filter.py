@@ -17,7 +17,7 @@ LARGEST_STATISTIC = 1e300
 UNREACHABLE = 1e-250  # a predicted probability below this is 0: a window keeps its reciprocal, which would overflow
 FEW = 4  # states, up to which densities of those that cannot be reached are computed rather than passed over
 NEAR = 50.0  # log-densities that differ by less need not be shifted by their maximum
-PENDING = 1e30  # a likelihood factor waits for its logarithm while it is below this, and its inverse too
+LEAST_PENDING, MOST_PENDING = 1e-300, 1e300  # a likelihood factor waits for its logarithm while it is in between
 
 
 @inlined
@@ -157,7 +157,7 @@ def update_filter(
     state.log_likelihood[0] += shift + emission.shared_log_density(state.theta[0], y)
     shared = emission.shared_density(state.theta[0], y)
     pending = state.pending[0] * density * shared  # one logarithm for many factors
-    if not 1.0 / PENDING < pending < PENDING:
+    if not LEAST_PENDING < pending < MOST_PENDING:
         state.log_likelihood[0] += log(state.pending[0]) + log(density) + log(shared)
         pending = 1.0
     state.pending[0] = pending

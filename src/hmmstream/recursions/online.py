@@ -297,11 +297,7 @@ def update_statistic(
             kept[i * m + k] = keep * moves[i, k]
     c = 0
     while c < shape.n_rows:  # not in range(...): of that the compiler for GPUs makes more instructions
-        for k in range(m):
-            mixed[k] = state.tau[0, c] * kept[k]
-        for i in range(1, m):
-            for k in range(m):
-                mixed[k] += state.tau[i, c] * kept[i * m + k]
+        mix(shape, state, kept, c, mixed)
         for k in range(m):
             state.tau[k, c] = mixed[k]
         c += 1
@@ -321,6 +317,17 @@ def update_statistic(
         for k in range(1, m):
             total += state.tau[k, c]
         state.S[c] = total
+
+
+@inlined
+def mix(shape: Any, state: State, kept: FloatArray, c: int, mixed: FloatArray) -> None:
+    """What is left of number ``c`` of tau in each state, once the chain has moved."""
+    m = shape.n_states
+    for k in range(m):
+        mixed[k] = state.tau[0, c] * kept[k]
+    for i in range(1, m):
+        for k in range(m):
+            mixed[k] += state.tau[i, c] * kept[i * m + k]
 
 
 @inlined
