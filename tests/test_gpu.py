@@ -1,5 +1,6 @@
 """The kernels for a GPU do what the loop for the CPU does. Without a GPU, numba-cuda's simulator runs them."""
 
+import itertools
 import os
 import pickle
 import subprocess
@@ -156,6 +157,27 @@ def test_streams_of_all_ages_find_their_step_sizes_on_a_simulated_gpu():
     in_a_simulator(OF_ALL_AGES)
 
 
+BY_NAME = """
+import numpy as np
+from hmmstream import Fleet, HMM, Gaussian
+
+start = HMM([0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]], Gaussian("diag", [[0.0, 1.0], [3.0, 0.0]], np.ones((2, 2))))
+X = start.sample(600, 0)[0]
+X[[350, 420, 420, 520, 560], [0, 0, 1, 1, 0]] = np.nan, np.nan, np.nan, 1e200, -1e200
+names = np.random.default_rng(0).integers(0, 3, 600)
+fleets = [Fleet(init=start, n_min=5, device=where) for where in ("cuda", "cpu")]
+for fleet in fleets:
+    for rows in np.array_split(np.arange(600), 2):  # the second time, most rows of a stream are plain
+        fleet.partial_fit(X[rows], ids=names[rows])
+ours, theirs = (fleet._streams for fleet in fleets)
+np.testing.assert_allclose(ours._vectors().T, theirs.vectors, rtol=1e-9, atol=1e-12)
+"""
+
+
+def test_rows_by_name_of_two_features_go_to_their_streams_on_a_simulated_gpu():
+    in_a_simulator(BY_NAME)
+
+
 def dying_stream():
     """Rates of which the largest is not seen again after a while; the observation at which its state dies."""
     start = HMM(np.full(4, 0.25), np.full((4, 4), 0.1) + 0.6 * np.eye(4), Poisson([1.0, 60.0, 2.0, 4.0]))
@@ -202,10 +224,11 @@ from hmmstream.recursions.state import LIKELIHOOD_FACTOR
 
 start = HMM([0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]], Gaussian("tied", [0.0, 3.0], 1.0))
 one = Fleet(init=start).partial_fit(start.sample(150, 0)[0]).extract(0)
-one._learner.vector[LIKELIHOOD_FACTOR] = 1e-200
-fleet = Fleet(init=start, device="cuda", dtype="float32").put("it", one)
-assert fleet._streams.clocks[LIKELIHOOD_FACTOR].copy_to_host()[0] > 1e-38
-np.testing.assert_allclose(fleet.extract("it").log_likelihood_, one.log_likelihood_, rtol=1e-12)
+for factor in (1e-200, 1e-20, 1e200):
+    one._learner.vector[LIKELIHOOD_FACTOR] = factor
+    fleet = Fleet(init=start, device="cuda", dtype="float32").put("it", one)
+    assert 1e-38 < fleet._streams.clocks[LIKELIHOOD_FACTOR].copy_to_host()[0] < 1e38
+    np.testing.assert_allclose(fleet.extract("it").log_likelihood_, one.log_likelihood_, rtol=1e-12)
 """
 
 
@@ -231,6 +254,7 @@ def test_a_gpu_learns_what_the_cpu_does(dtype, dies, rtol, atol):
         settings["step"] = Constant(0.1)
         fleet = Fleet(**settings).partial_fit(X[:700])
         assert all((fleet._streams.learner(stream).state.alive <= 0.0).any() for stream in range(5))
+    X[[100, 300, 301, 1000], [0, 2, 2, 4]] = np.nan
     names = rng.permuted(np.repeat(np.arange(5), len(X)))
     values = np.empty(len(names))
     for name in range(5):
@@ -272,7 +296,7 @@ def test_step_sizes_of_streams_whose_times_lie_apart():
 
 
 def test_the_kernel_compiles_for_a_gpu_that_is_not_there(monkeypatch):
-    """In both precisions, to the machine language of an H200, if the toolkit is there."""
+    """In both precisions, for blocks and for rows by name, to the language of an H200, if the toolkit is there."""
     from types import SimpleNamespace
 
     from numba import cuda as numba_cuda
@@ -286,9 +310,10 @@ def test_the_kernel_compiles_for_a_gpu_that_is_not_there(monkeypatch):
     cuda.introduce(template.start.emission)
     cuda.introduce(template._shape)
     rules = online.Rules(20, 1, online.AVERAGE_STATISTIC, 0)
-    for dtype, number, letter in (("float64", types.float64, "f64"), ("float32", types.float32, "f32")):
+    precisions = (("float64", types.float64, "f64"), ("float32", types.float32, "f32"))
+    for (dtype, number, letter), is_block in itertools.product(precisions, (True, False)):
         kernel = cuda.learning_kernel(
-            template.start.emission, template._shape, template._cells[1:], rules, dtype, True, True
+            template.start.emission, template._shape, template._cells[1:], rules, dtype, is_block, is_block
         )
         states = number[:, ::1], types.float64[:, ::1]
         integers = types.int64, types.int64, *[types.int64[::1]] * 5

@@ -15,6 +15,7 @@ from hmmstream.schedule import Step, evaluate, is_built_in
 from hmmstream.streams import Rows, SeparateStreams, Streams
 
 STEPS_AHEAD = 2**15  # step sizes that are computed for blocks to come
+MOST_ROWS = 2**31 - 1  # of a stream at a time: the kernel counts them in 32 bits
 LARGEST_SIZE = 4096  # numbers of a stream: more would not fit into the memory of a thread
 
 
@@ -68,6 +69,7 @@ class DeviceStreams(Streams):
             )
         if block.size != n_times * n_streams * d or not block.is_c_contiguous():
             raise ValueError(f"X must hold {d} feature(s), and be contiguous in memory, a row after the other")
+        check_length(n_times)
         values, n_before = block.reshape(block.size), len(self)
         try:
             self.add(n_streams - n_before)
@@ -87,6 +89,7 @@ class DeviceStreams(Streams):
     def learn(self, data: Rows, filtered: FloatArray) -> None:
         if len(filtered):
             raise ValueError("follow works on the CPU; on a GPU, look at filtered_proba_ after partial_fit")
+        check_length(int(np.diff(data.offsets).max(initial=0)))
         X = cuda.to_device(data.X.reshape(data.X.size))
         if not len(data.order):
             place = self._learn_block(X, int(data.offsets[1]) if len(data.streams) else 0)
@@ -246,6 +249,12 @@ class DeviceStreams(Streams):
         streams = SeparateStreams(self.template, 1)
         streams.restore(document, n)
         self._set(streams.vectors.T)
+
+
+def check_length(n_rows: int) -> None:
+    """Refuse more rows of a stream than a kernel can count."""
+    if n_rows > MOST_ROWS:
+        raise ValueError(f"on a GPU a stream learns from at most {MOST_ROWS:,} rows at a time, got {n_rows:,}")
 
 
 def steps_for(step: Step, times: IntArray, stops: IntArray) -> tuple[FloatArray, IntArray]:

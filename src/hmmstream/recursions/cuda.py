@@ -434,7 +434,6 @@ def learning_kernel(
             if averaging == AVERAGE_STATISTIC and n_new > 0:
                 add_to_mean(numbers, at_mean_S, stream, clock, n_new, sums)
             if some_died:
-                is_settled = False
                 put_back(numbers, at_alive, stream, lives)
             if left > 0:
                 for a in range(d):

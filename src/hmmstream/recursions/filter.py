@@ -17,7 +17,8 @@ LARGEST_STATISTIC = 1e300
 UNREACHABLE = 1e-250  # a predicted probability below this is 0: a window keeps its reciprocal, which would overflow
 FEW = 4  # states, up to which densities of those that cannot be reached are computed rather than passed over
 NEAR = 50.0  # log-densities that differ by less need not be shifted by their maximum
-LEAST_PENDING, MOST_PENDING = 1e-300, 1e300  # a likelihood factor waits for its logarithm while it is in between
+# A likelihood factor waits for its logarithm while it is in between. In single precision, these are what that can hold.
+LEAST_PENDING, MOST_PENDING = 1e-300, 1e300
 
 
 @inlined
