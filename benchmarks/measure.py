@@ -79,7 +79,7 @@ def measure(scale: Scale, say: Callable[[str], None] = print) -> dict[str, Any]:
             say(f"records of {min(sizes):,} to {max(sizes):,} observations of {m} states")
             found["lengths"].append(growth.in_n(m, sizes, *turns))
         say("learn_one, a user's own family" + ", chains of many states" * bool(scale.banded))
-        found["learn_one"] = speed.learn_one_microseconds(scale.single, scale.repeats)
+        found["learn_one"] = speed.learn_one_microseconds(scale.single, scale.repeats)[0]
         found["user_family"] = speed.user_family_against_built_in(scale.single, scale.repeats)
         found["blurred"] = speed.blurred_microseconds(scale.blurred, 2_000) if scale.blurred else None
         found["banded"] = speed.banded_microseconds(scale.banded, 20_000, update_every=1024) if scale.banded else None

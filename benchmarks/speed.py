@@ -81,15 +81,22 @@ def user_family_against_built_in(n: int, repeats: int = 25) -> float:
     return user_s / built_in_s
 
 
-def learn_one_microseconds(n: int, repeats: int = 25, averaging: Averaging | str = "auto") -> float:
-    """Time of one call of ``learn_one``."""
+def learn_one_microseconds(n: int, repeats: int = 25, averaging: Averaging | str = "auto") -> tuple[float, float]:
+    """Time of one call of ``learn_one``, and of an addition in plain Python: how fast the machine is now."""
     hmm, values = OnlineHMM(init=start_for(2), averaging=averaging), stream_for(2, n)[:, 0].tolist()
+    n_additions = 10 * n
 
     def one_by_one() -> None:
         for value in values:
             hmm.learn_one(value)
 
-    return best_times([one_by_one], repeats)[0] / n * 1e6
+    def additions() -> None:
+        total = 0
+        for number in range(n_additions):
+            total += number
+
+    call, addition = best_times([one_by_one, additions], repeats)
+    return call / n * 1e6, addition / n_additions * 1e6
 
 
 def blurred_microseconds(m: int, n: int, repeats: int = 2) -> float:
@@ -128,7 +135,7 @@ def main() -> None:
             print(f"{m:4d} {row.nanoseconds['hmmstream']:16.0f} {ratios}", flush=True)
         ratio = user_family_against_built_in(200_000)
         print(f"\na user's own family (examples/rayleigh.py) / built-in Exponential: {ratio:.2f}")
-        print(f"learn_one: {learn_one_microseconds(50_000):.2f} µs a call")
+        print(f"learn_one: {learn_one_microseconds(50_000)[0]:.2f} µs a call")
 
 
 if __name__ == "__main__":
