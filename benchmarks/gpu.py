@@ -74,7 +74,7 @@ def difference(fleet: Fleet, stream: int, alone: OnlineHMM) -> float:
     return max(float(np.abs(ours - theirs).max()) for ours, theirs in pairs)
 
 
-def measure(case: Case, n_streams: int = N_STREAMS, n_times: int = N_TIMES, repeats: int = 5) -> Result:
+def measure(case: Case, n_streams: int = N_STREAMS, n_times: int = N_TIMES, repeats: int = 20) -> Result:
     """Learn a block on the device, several times."""
     import cupy
     from numba import cuda as numba_cuda

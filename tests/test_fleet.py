@@ -2,8 +2,11 @@
 
 import copy
 import math
+import multiprocessing
+import os
 import pickle
 import threading
+import time
 
 import models
 import numpy as np
@@ -24,6 +27,7 @@ from hmmstream import (
     Power,
     Prior,
     StatisticAverage,
+    streams,
 )
 from hmmstream.checkpoint import ModelFileError, describe, pack
 from hmmstream.recursions.fleet import PIECE
@@ -154,10 +158,39 @@ def test_follow_returns_a_block_of_probabilities():
 
 
 def test_the_number_of_threads_makes_no_difference():
-    X = block(60, 50)
+    X = block(400, 50)
+    assert X.size > streams.MANY_ROWS
     one, three = (Fleet(init=START, n_jobs=n_jobs).partial_fit(X) for n_jobs in (1, 3))
     np.testing.assert_array_equal(one._streams.vectors, three._streams.vectors)
     assert threading.active_count() < 10
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no processes are forked here")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_threads_are_there_after_a_fork():
+    fleet = Fleet(init=START, n_jobs=2).partial_fit(block(400, 50))
+    child = multiprocessing.get_context("fork").Process(target=fleet.partial_fit, args=(block(400, 50),))
+    child.start()
+    child.join(60)
+    if child.exitcode is None:
+        child.kill()
+    assert child.exitcode == 0
+
+
+def test_no_thread_is_at_work_after_an_interrupt():
+    is_begun, ended = threading.Event(), []
+
+    def work(start, stop):
+        if start == 0:
+            is_begun.wait()
+            raise KeyboardInterrupt
+        is_begun.set()
+        time.sleep(0.1)
+        ended.append(stop)
+
+    with pytest.raises(KeyboardInterrupt):
+        streams.in_threads(work, np.array([0, 1]), np.array([1, 2]), 2)
+    assert ended == [2]
 
 
 def test_streams_come_and_go():

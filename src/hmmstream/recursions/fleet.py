@@ -15,8 +15,8 @@ import numpy as np
 from hmmstream.arrays import UNKNOWN, BoolArray, FloatArray, IntArray
 from hmmstream.compilable import workspace
 from hmmstream.emissions.base import DEAD
-from hmmstream.recursions.bridge import compiled, inlined, view
-from hmmstream.recursions.online import advance, average_statistic, fill_steps, learn, maximize
+from hmmstream.recursions.bridge import compiled, inlined, spliced, view
+from hmmstream.recursions.online import advance, average_statistic, fill_steps, learn_rows, maximize
 from hmmstream.recursions.rows import read
 from hmmstream.recursions.state import (
     CLOCK_SIZE,
@@ -29,6 +29,8 @@ from hmmstream.recursions.state import (
 )
 
 PIECE = 4096  # rows that are gathered at a time: they stay in a near cache
+
+learn_here = spliced(learn_rows)  # a call of the compiled loop would be optimised twice, which makes it a tenth slower
 
 
 @compiled
@@ -52,6 +54,25 @@ def row_at(streams: IntArray, offsets: IntArray, order: IntArray, at: int, t: in
     if len(order) == 0:
         return t * len(streams) + at
     return order[offsets[at] + t]
+
+
+@inlined
+def gather(
+    X: FloatArray, streams: IntArray, offsets: IntArray, order: IntArray, at: int, first: int, gathered: FloatArray
+) -> None:
+    """Copy a stream's rows from the ``first`` on, and where rows come in an order, those of the next streams too."""
+    n, d = gathered.shape
+    values = view(X, 0, (X.size,))
+    if len(order) == 0:
+        for t in range(n):
+            row = (first + t) * len(streams) + at
+            for a in range(d):
+                gathered[t, a] = values[row * d + a]
+    else:
+        rows = view(order, offsets[at] + first, (n,))
+        for t in range(n):
+            for a in range(d):
+                gathered[t, a] = values[rows[t] * d + a]
 
 
 @compiled
@@ -93,10 +114,7 @@ def learn_each(
             if first + n > first_held + n_held:
                 # rows in any order are far apart in memory: to ask for many at a time takes little longer than for one
                 first_held, n_held = first, n if len(order) == 0 else min(PIECE, offsets[stop] - first)
-                for t in range(n_held):
-                    row = row_at(streams, offsets, order, at, done + t)
-                    for a in range(d):
-                        gathered[t * d + a] = X[row, a]
+                gather(X, streams, offsets, order, at, done, view(gathered, 0, (n_held, d)))
             time = int(vector[TIME])
             its_steps = view(sizes, 0, (0,))  # a long piece makes its own
             if len(steps) > 0:
@@ -107,7 +125,7 @@ def learn_each(
                     fill_steps(schedule, time, time + n, sizes)
                 its_steps = view(sizes, time - first_size, (n,))
             its_proba = view(proba, 0, (n if len(filtered) > 0 else 0, filtered.shape[1]))
-            learn(
+            learn_here(
                 emission,
                 shape,
                 vector,

@@ -74,8 +74,7 @@ class Values(NamedTuple):
     theta: FloatArray
 
 
-@compiled
-def learn(
+def learn_rows(
     emission: Any,
     shape: Any,
     vector: FloatArray,
@@ -153,6 +152,9 @@ def learn(
                 filtered[row, m] = now - before
                 before = now
     return ACCEPTED
+
+
+learn = compiled(learn_rows)
 
 
 @spliced
