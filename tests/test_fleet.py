@@ -2,11 +2,8 @@
 
 import copy
 import math
-import multiprocessing
-import os
 import pickle
 import threading
-import time
 
 import models
 import numpy as np
@@ -165,32 +162,12 @@ def test_the_number_of_threads_makes_no_difference():
     assert threading.active_count() < 10
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no processes are forked here")
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_threads_are_there_after_a_fork():
-    fleet = Fleet(init=START, n_jobs=2).partial_fit(block(400, 50))
-    child = multiprocessing.get_context("fork").Process(target=fleet.partial_fit, args=(block(400, 50),))
-    child.start()
-    child.join(60)
-    if child.exitcode is None:
-        child.kill()
-    assert child.exitcode == 0
-
-
-def test_no_thread_is_at_work_after_an_interrupt():
-    is_begun, ended = threading.Event(), []
-
-    def work(start, stop):
-        if start == 0:
-            is_begun.wait()
-            raise KeyboardInterrupt
-        is_begun.set()
-        time.sleep(0.1)
-        ended.append(stop)
-
-    with pytest.raises(KeyboardInterrupt):
-        streams.in_threads(work, np.array([0, 1]), np.array([1, 2]), 2)
-    assert ended == [2]
+def test_what_cannot_be_is_found_by_any_number_of_threads():
+    X = np.zeros((streams.MANY_VALUES // 8, 10))
+    X[-1, 3], X[-2, 7] = np.inf, -np.inf
+    for n_jobs in (1, 3):
+        with pytest.raises(ValueError, match=rf"X\[{len(X) - 2}, 7\] is -inf"):
+            Fleet(init=START, n_jobs=n_jobs).partial_fit(X)
 
 
 def test_streams_come_and_go():

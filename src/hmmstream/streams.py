@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from typing import Any, NamedTuple
 
@@ -31,7 +29,7 @@ from hmmstream.recursions.state import (
 )
 from hmmstream.schedule import Step, evaluate, is_built_in
 
-MANY_ROWS = 2**14  # that are worth a second thread
+MANY_ROWS, MANY_VALUES = 2**14, 2**20  # that are worth a second thread to learn from them, or only to look at them
 NO_ORDER: IntArray = np.empty(0, dtype=np.int32)  # longer numbers would take longer to sort by
 MOMENTS = 257  # of a period at which the weights of its observations are computed
 LARGEST_STEP = 1.0 - 1e-9  # in them: the first of all observations has 1
@@ -49,13 +47,16 @@ class Rows(NamedTuple):
 
     def first_refused(self, emission: Emission, n_jobs: int) -> int:
         """The place of the first value that cannot occur, counted along the rows, or ACCEPTED."""
-        bounds = np.linspace(0, len(self.X), 1 + (n_jobs if len(self.X) > MANY_ROWS else 1)).astype(np.int64)
+        if n_jobs == 1 or self.X.size <= MANY_VALUES:
+            return int(rows.check(emission, self.X))
+        bounds = np.linspace(0, len(self.X), 1 + n_jobs).astype(np.int64)
 
         def check(start: int, stop: int) -> int:
             place = int(rows.check(emission, self.X[start:stop]))
             return place if place == rows.ACCEPTED else int(start) * emission.n_features + place
 
-        found = [place for place in in_threads(check, bounds[:-1], bounds[1:], n_jobs) if place != rows.ACCEPTED]
+        with ThreadPoolExecutor(n_jobs) as threads:
+            found = [place for place in threads.map(check, bounds[:-1], bounds[1:]) if place != rows.ACCEPTED]
         return min(found, default=rows.ACCEPTED)
 
 
@@ -326,17 +327,22 @@ class SharedStreams(HostStreams):
         if min(n_crews, self.n_jobs) < 2:
             fleet.learn_together(*model, *cells, *data[:4], rounds, filtered, changes, self.total, is_averaging)
             return
-        bounds = np.linspace(0, n_crews, self.n_jobs + 1).astype(np.int64)
-        for t, (rescaling, weight, scale, n_before, is_update, is_recentring) in enumerate(zip(*rounds, strict=True)):
-            if rescaling != 1.0:
-                fleet.rescale(shape, self.vectors, rescaling, 0, len(self.vectors))
-                self.total *= rescaling
+        with ThreadPoolExecutor(self.n_jobs) as threads:
+            bounds = np.linspace(0, n_crews, self.n_jobs + 1).astype(np.int64)
+            for t, (rescaling, weight, scale, n_before, is_update, is_recentring) in enumerate(
+                zip(*rounds, strict=True)
+            ):
+                if rescaling != 1.0:
+                    fleet.rescale(shape, self.vectors, rescaling, 0, len(self.vectors))
+                    self.total *= rescaling
 
-            def work(start: int, stop: int, t: int = t, weight: float = weight) -> None:
-                fleet.advance_crews(*model, cells[0], *data[:4], t, weight, filtered, changes, start, stop)
+                def work(start: int, stop: int, t: int = t, weight: float = weight) -> None:
+                    fleet.advance_crews(*model, cells[0], *data[:4], t, weight, filtered, changes, start, stop)
 
-            in_threads(work, bounds[:-1], bounds[1:], self.n_jobs)
-            fleet.conclude(*model, *cells, changes, self.total, scale, n_before, is_update, is_averaging, is_recentring)
+                list(threads.map(work, bounds[:-1], bounds[1:]))
+                fleet.conclude(
+                    *model, *cells, changes, self.total, scale, n_before, is_update, is_averaging, is_recentring
+                )
 
     def _plan(self, counts: IntArray) -> fleet.Round:
         """What will happen in rounds of so many observations."""
@@ -483,30 +489,8 @@ def share_out(work: Callable[[int, int], None], offsets: IntArray, n_jobs: int) 
     bounds = np.unique(np.append(np.searchsorted(offsets, wanted), [0, n]).clip(0, n))
     apart = -(-(len(bounds) - 1) // n_jobs)  # neighbours share a line of the cache: threads are seldom at them together
     order = [place for first in range(apart) for place in range(first, len(bounds) - 1, apart)]
-    in_threads(work, bounds[:-1][order], bounds[1:][order], n_jobs)
-
-
-def in_threads(work: Callable[[int, int], Any], starts: IntArray, stops: IntArray, n_jobs: int) -> list[Any]:
-    """What ``work`` returns for each range, in their order. When this ends, in whatever way, no thread is at work."""
-    if n_jobs == 1 or len(starts) == 1:
-        return [work(start, stop) for start, stop in zip(starts, stops, strict=True)]
-    futures = [threads(n_jobs).submit(work, start, stop) for start, stop in zip(starts, stops, strict=True)]
-    try:
-        return [future.result() for future in futures]
-    finally:
-        for future in futures:
-            future.cancel()
-        wait(futures)
-
-
-@functools.cache
-def threads(n_jobs: int) -> ThreadPoolExecutor:
-    """So many threads. They stay for the next call: to start them takes as long as to learn from some thousand rows."""
-    return ThreadPoolExecutor(n_jobs, thread_name_prefix="hmmstream")
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=threads.cache_clear)  # threads stay behind in the process that forks
+    with ThreadPoolExecutor(n_jobs) as threads:
+        list(threads.map(work, bounds[:-1][order], bounds[1:][order]))
 
 
 def checked(array: Any, shape: tuple[int, ...]) -> FloatArray:

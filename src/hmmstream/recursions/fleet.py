@@ -60,7 +60,10 @@ def row_at(streams: IntArray, offsets: IntArray, order: IntArray, at: int, t: in
 def gather(
     X: FloatArray, streams: IntArray, offsets: IntArray, order: IntArray, at: int, first: int, gathered: FloatArray
 ) -> None:
-    """Copy a stream's rows from the ``first`` on, and where rows come in an order, those of the next streams too."""
+    """Copy a stream's rows from the ``first`` on, and where rows come in an order, those of the next streams too.
+
+    X has a column for each feature, and no gaps in memory.
+    """
     n, d = gathered.shape
     values = view(X, 0, (X.size,))
     if len(order) == 0:
