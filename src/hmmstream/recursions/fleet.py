@@ -30,7 +30,7 @@ from hmmstream.recursions.state import (
 
 PIECE = 4096  # rows that are gathered at a time: they stay in a near cache
 
-learn_here = spliced(learn_rows)  # a call of the compiled loop would be optimised twice, which makes it a tenth slower
+learn_here = spliced(learn_rows)  # a call of the compiled loop would be optimised twice, and slower for it
 
 
 @compiled
