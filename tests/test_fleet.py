@@ -162,6 +162,32 @@ def test_the_number_of_threads_makes_no_difference():
     assert threading.active_count() < 10
 
 
+@pytest.mark.parametrize("n_jobs", [2, 3, 8])
+@pytest.mark.parametrize("n_streams", [2, 5, 3000])
+def test_every_stream_is_in_one_piece_of_the_work(n_streams, n_jobs):
+    lengths = np.random.default_rng(n_streams).integers(0, 5, n_streams)
+    lengths[-2] = streams.MANY_ROWS  # nearly all rows are of one stream
+    offsets, pieces = np.append(0, lengths.cumsum()), []
+    streams.share_out(lambda start, stop: pieces.append((start, stop)), offsets, n_jobs)
+    assert [place for start, stop in sorted(pieces) for place in range(start, stop)] == list(range(n_streams))
+
+
+@pytest.mark.parametrize("failure", [ValueError, KeyboardInterrupt])
+def test_when_a_piece_fails_no_other_is_begun_and_no_thread_is_left(failure):
+    begun = []
+
+    def work(piece):
+        begun.append(piece)
+        if piece == 7:
+            raise failure("seven")
+
+    before = threading.active_count()
+    with pytest.raises(failure, match="seven"):
+        streams.in_threads(work, [(piece,) for piece in range(100_000)], 3)
+    assert len(begun) < 100_000
+    assert threading.active_count() == before
+
+
 def test_what_cannot_be_is_found_by_any_number_of_threads():
     X = np.zeros((streams.MANY_VALUES // 8, 10))
     X[-1, 3], X[-2, 7] = np.inf, -np.inf

@@ -521,7 +521,7 @@ def by_streams(X: FloatArray, places: IntArray, n_streams: int) -> Rows:
         return Rows(X, np.arange(1), np.array([0, n]), NO_ORDER)
     number = NO_ORDER.dtype if n <= np.iinfo(NO_ORDER.dtype).max else np.int64
     if n_streams < FEW * n:
-        offsets, order = np.zeros(n_streams + 1, dtype=np.int64), np.empty(n, dtype=number)
+        offsets, order = np.empty(n_streams + 1, dtype=np.int64), np.empty(n, dtype=number)
         sort_by_stream(Shape(1, 1, 1, 1), places, offsets, order)
         return Rows(X, np.arange(n_streams), offsets, order)
     order = np.argsort(places, kind="stable").astype(number)

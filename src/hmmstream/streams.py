@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from typing import Any, NamedTuple
@@ -33,7 +35,7 @@ MANY_ROWS, MANY_VALUES = 2**14, 2**20  # that are worth a second thread to learn
 NO_ORDER: IntArray = np.empty(0, dtype=np.int32)  # longer numbers would take longer to sort by
 MOMENTS = 257  # of a period at which the weights of its observations are computed
 LARGEST_STEP = 1.0 - 1e-9  # in them: the first of all observations has 1
-SHARES = 8  # pieces of work for each thread, so that none waits long for another
+CUTS = np.array([0.0, 1 / 2, 3 / 4, 7 / 8, 15 / 16, 31 / 32])  # of each thread's share: at the end none waits for long
 FAINT = 1e-6  # a scale below this is worked into the statistics: weighted by one over it, the largest are still finite
 
 
@@ -49,14 +51,15 @@ class Rows(NamedTuple):
         """The place of the first value that cannot occur, counted along the rows, or ACCEPTED."""
         if n_jobs == 1 or self.X.size <= MANY_VALUES:
             return int(rows.check(emission, self.X))
-        bounds = np.linspace(0, len(self.X), 1 + n_jobs).astype(np.int64)
+        bounds = np.linspace(0, len(self.X), 1 + n_jobs).astype(np.int64).tolist()
+        found: list[int] = []
 
-        def check(start: int, stop: int) -> int:
+        def check(start: int, stop: int) -> None:
             place = int(rows.check(emission, self.X[start:stop]))
-            return place if place == rows.ACCEPTED else int(start) * emission.n_features + place
+            if place != rows.ACCEPTED:
+                found.append(start * emission.n_features + place)
 
-        with ThreadPoolExecutor(n_jobs) as threads:
-            found = [place for place in threads.map(check, bounds[:-1], bounds[1:]) if place != rows.ACCEPTED]
+        in_threads(check, itertools.pairwise(bounds), n_jobs)
         return min(found, default=rows.ACCEPTED)
 
 
@@ -485,12 +488,46 @@ def share_out(work: Callable[[int, int], None], offsets: IntArray, n_jobs: int) 
     if n_jobs == 1 or n < 2 or offsets[-1] <= MANY_ROWS:
         work(0, n)
         return
-    wanted = np.linspace(0, offsets[-1], n_jobs * SHARES + 1)
-    bounds = np.unique(np.append(np.searchsorted(offsets, wanted), [0, n]).clip(0, n))
-    apart = -(-(len(bounds) - 1) // n_jobs)  # neighbours share a line of the cache: threads are seldom at them together
-    order = [place for first in range(apart) for place in range(first, len(bounds) - 1, apart)]
-    with ThreadPoolExecutor(n_jobs) as threads:
-        list(threads.map(work, bounds[:-1][order], bounds[1:][order]))
+    wanted = offsets[-1] / n_jobs * np.add.outer(np.arange(n_jobs), CUTS)
+    starts = np.searchsorted(offsets, wanted.ravel()).clip(0, n).tolist()
+    pieces = list(itertools.pairwise([*starts, n]))
+    # the largest first; those that follow each other are far apart, as neighbours share a line of the cache
+    in_order = itertools.chain.from_iterable(pieces[at :: len(CUTS)] for at in range(len(CUTS)))
+    in_threads(work, (piece for piece in in_order if piece[0] < piece[1]), n_jobs)
+
+
+def in_threads(work: Callable[..., None], pieces: Iterable[tuple[Any, ...]], n_jobs: int) -> None:
+    """Let threads, this one among them, take pieces of work until none is left.
+
+    A pool of threads would do the same, and take several times as long to begin and end. What goes wrong in one piece
+    is raised here when those that had been begun are done, an interrupt too; no other is begun then.
+    """
+    left, failures = deque(pieces), []
+
+    def take_pieces() -> None:
+        try:
+            while left:
+                try:
+                    piece = left.popleft()
+                except IndexError:  # another thread was faster
+                    return
+                work(*piece)
+        except BaseException as failure:
+            left.clear()
+            failures.append(failure)
+
+    others = [threading.Thread(target=take_pieces) for _ in range(min(n_jobs, len(left)) - 1)]
+    try:
+        for thread in others:
+            thread.start()
+        take_pieces()
+    finally:
+        left.clear()
+        for thread in others:
+            if thread.ident is not None:
+                thread.join()
+    if failures:
+        raise failures[0]
 
 
 def checked(array: Any, shape: tuple[int, ...]) -> FloatArray:

@@ -36,16 +36,18 @@ learn_here = spliced(learn_rows)  # a call of the compiled loop would be optimis
 @compiled
 def sort_by_stream(shape: Any, places: IntArray, offsets: IntArray, order: IntArray) -> None:
     """Numbers of rows in the order of their streams: ``offsets`` says where those of each begin."""
+    ends = np.zeros(len(offsets) - 1, dtype=order.dtype)  # short numbers, if they do: more of them are in the cache
     for row in range(len(places)):
-        offsets[places[row] + 1] += 1
-    for at in range(1, len(offsets)):
-        offsets[at] += offsets[at - 1]
+        ends[places[row]] += 1
+    total = 0
+    for at in range(len(ends)):
+        offsets[at] = total
+        total += ends[at]
+        ends[at] = offsets[at]  # the end of what is sorted so far
+    offsets[len(ends)] = total
     for row in range(len(places)):
-        order[offsets[places[row]]] = row
-        offsets[places[row]] += 1
-    for at in range(len(offsets) - 1, 0, -1):  # each now stands where the next one begins
-        offsets[at] = offsets[at - 1]
-    offsets[0] = 0
+        order[ends[places[row]]] = row
+        ends[places[row]] += 1
 
 
 @inlined
