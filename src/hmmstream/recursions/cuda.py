@@ -31,6 +31,7 @@ from hmmstream.recursions.online import (
     Rules,
     advance,
     average,
+    carry,
     maximize,
     mix,
     take,
@@ -615,9 +616,8 @@ def _register() -> None:
     from numba.cuda.typing.templates import AttributeTemplate, CallableTemplate
 
     options = {"forceinline": True, "fastmath": bridge.OPTIONS["fastmath"]}
-    overload(relative_densities, strict=False, jit_options=options)(
-        _giving(relative_densities, inspect.signature(relative_densities))
-    )
+    for function in (carry, relative_densities):  # as loops: a thread has no vectors
+        overload(function, strict=False, jit_options=options)(_giving(function, inspect.signature(function)))
     typeof_impl.register(Compilable)(bridge.type_of)
     register_model(CompilableType)(models.OpaqueModel)
 

@@ -10,10 +10,12 @@ from __future__ import annotations
 from math import log
 from typing import Any, NamedTuple
 
+from numba.extending import overload
+
 from hmmstream.arrays import UNKNOWN, FloatArray, IntArray
 from hmmstream.compilable import EMPTY_SUM, as_in, reciprocal, workspace
 from hmmstream.emissions.base import DEAD, RARE
-from hmmstream.recursions.bridge import compiled, inlined, spliced, view
+from hmmstream.recursions.bridge import INLINE, compiled, inlined, spliced, view
 from hmmstream.recursions.filter import compute_statistic, move
 from hmmstream.recursions.rows import ACCEPTED, first_refused, read
 from hmmstream.recursions.state import (
@@ -27,6 +29,7 @@ from hmmstream.recursions.state import (
     compiled_parts,
     group_of,
 )
+from hmmstream.recursions.vectors import load, spread, store
 from hmmstream.recursions.window import (
     Window,
     borrowed,
@@ -42,6 +45,7 @@ EXTINCT = 1e-40  # added to the probability of a possible transition: what has n
 REVIVAL = 5.0  # visits before a state that had died is estimated again
 RECENTRE_EVERY = 64  # observations, a power of 2; and at n = 1, 2, 4, …, 32
 
+AT_A_TIME = 8  # numbers of the statistic: a line of the cache
 BLOCK = 64  # step sizes are computed in blocks: those of n // BLOCK = 0, 1, …
 
 AVERAGE_NOTHING, AVERAGE_STATISTIC, AVERAGE_PARAMETERS = 0, 1, 2
@@ -292,33 +296,80 @@ def update_statistic(
     On line, the weights are gamma and ``keep`` is 1 - gamma; with all of them 1, S is the plain sum.
     """
     m, p = shape.n_states, shape.n_statistics
-    mixed = workspace(shape.n_states)
     kept = workspace(shape.n_cells)
     for i in range(m):
         for k in range(m):
             kept[i * m + k] = keep * moves[i, k]
-    c = 0
-    while c < shape.n_rows:  # not in range(...): of that the compiler for GPUs makes more instructions
-        mix(shape, state, kept, c, mixed)
-        for k in range(m):
-            state.tau[k, c] = mixed[k]
-        c += 1
+    carry(shape, state, kept)
     if transition_weight > 0.0:
         for i in range(m):
             weight = transition_weight * before[i]
             for k in range(m):
-                g = groups[i * m + k]
+                g = group_of(shape, groups, i * m + k)
                 if g >= 0:
                     state.tau[k, g] += weight * moves[i, k]
+                    state.S[g] += weight * moves[i, k]
     for k in range(m):
         weight = emission_weight * state.phi[k]
         for a in range(p):
-            state.tau[k, shape.n_groups + k * p + a] += weight * s[k, a]
-    for c in range(shape.n_rows):
-        total = state.tau[0, c]
-        for k in range(1, m):
-            total += state.tau[k, c]
+            c = shape.n_groups + k * p + a
+            state.tau[k, c] += weight * s[k, a]
+            state.S[c] += weight * s[k, a]
+
+
+def carry(shape: Any, state: State, kept: FloatArray) -> None:
+    """What is left of tau goes on to where the chain is now; S is its sum over states."""
+    mixed = workspace(shape.n_states)
+    c = 0
+    while c < shape.n_rows:  # not in range(...): of that the compiler for GPUs makes more instructions
+        mix(shape, state, kept, c, mixed)
+        total = EMPTY_SUM
+        for k in range(shape.n_states):
+            state.tau[k, c] = mixed[k]
+            total += mixed[k]
         state.S[c] = total
+        c += 1
+
+
+@overload(carry, strict=False, jit_options=INLINE)
+def _carry(shape: Any, state: Any, kept: Any) -> Any:
+    """The same, many numbers at a time: left to itself, LLVM unrolls the loop over them, and then finds few vectors."""
+    constants = dict(shape.constants)
+    m, n_rows = constants["n_states"], constants["n_rows"]
+    n_left = n_rows % AT_A_TIME
+    n_whole = n_rows - n_left
+    carry_many, carry_last = carry_part(m, AT_A_TIME), carry_part(m, max(n_left, 1))
+
+    def by_vectors(shape: Any, state: State, kept: FloatArray) -> None:
+        for c in range(0, n_whole, AT_A_TIME):
+            carry_many(shape, state, kept, c)
+        if n_left > 0:
+            carry_last(shape, state, kept, n_whole)
+
+    return by_vectors
+
+
+def carry_part(m: int, size: int) -> Any:
+    """What carries ``size`` numbers of the statistic of m states, from place ``c`` on."""
+    n = m * size
+
+    @inlined
+    def part(shape: Any, state: State, kept: FloatArray, c: int) -> None:
+        R = shape.n_rows
+        tau, mixed = view(state.tau, 0, (m * R,)), workspace(n)
+        for k in range(m):
+            row = kept[k] * load(tau, c, size)
+            for i in range(1, m):
+                row = row + kept[i * m + k] * load(tau, i * R + c, size)
+            store(mixed, k * size, row)
+        total = spread(0.0, size)
+        for k in range(m):
+            row = load(mixed, k * size, size)
+            store(tau, k * R + c, row)
+            total = total + row
+        store(state.S, c, total)
+
+    return part
 
 
 @inlined
