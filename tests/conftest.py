@@ -1,5 +1,6 @@
 """Settings of the whole test suite."""
 
+import gc
 import os
 import signal
 
@@ -9,6 +10,9 @@ from hypothesis import settings
 settings.register_profile("fixed", derandomize=True, deadline=None, database=None)
 settings.register_profile("explore", deadline=None, max_examples=2000, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
+
+# The compiler makes very many objects and next to no garbage: looking for some as usual takes a tenth of its time.
+gc.set_threshold(100_000, 50, 100)
 
 # Tests interrupt programs, also where a shell has Ctrl-C ignored by all that runs in the background.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -29,7 +29,6 @@ from hmmstream import (
     Polyak,
     Prior,
     StatisticAverage,
-    Tied,
     TwoPhase,
     checkpoint,
     emissions,
@@ -81,8 +80,8 @@ def test_a_model_that_seeks_its_start_is_saved_with_all_it_has_gathered(n, tmp_p
     [
         {"step": Constant(0.02), "averaging": None, "init": WORLD},
         {"step": TwoPhase(n0=100), "averaging": Polyak(50), "init": WORLD},
-        {"transition": Masked([[1, 1], [0, 1]]), "init": HMM([1, 0], [[0.9, 0.1], [0, 1]], WORLD.emission)},
-        {"transition": Tied([[0, 1], [1, 0]]), "init": HMM([1, 0], [[0.9, 0.1], [0.1, 0.9]], WORLD.emission)},
+        {"transition": Masked.banded(3), "init": models.make("gaussian-paper", "masked")},
+        {"transition": models.STRUCTURES["tied"][0], "init": models.make("gaussian-paper", "tied")},
         {"prior": Prior(1.0, 5.0, Gaussian("tied", means=[0.0, 1.0], covars=1.0), 3.0), "emission": Gaussian("tied")},
         {"n_min": math.inf, "init": WORLD},
         {"update_every": 7, "init": WORLD},

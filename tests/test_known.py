@@ -99,7 +99,8 @@ def test_weighted_em_goes_to_its_end():
 
 
 def test_a_known_state_in_which_the_row_cannot_be():
-    start = HMM([0.5, 0.5], [[0.6, 0.4], [0.3, 0.7]], Categorical(probs=[[1.0, 0.0], [0.5, 0.5]]))
+    probs = [[1.0, 0.0, 0.0, 0.0], [0.5, 0.5, 0.0, 0.0], [0.25, 0.25, 0.25, 0.25]]
+    start = HMM([0.4, 0.3, 0.3], models.make("categorical").transmat, Categorical(probs=probs))
     proba = Learner(start).follow([0, 1, 1, 0, 0], states=[-1, 0, 0, 0, -1])
     np.testing.assert_allclose(proba.sum(axis=1), 1.0)
     np.testing.assert_array_equal(proba[1:4, 0], 1.0)

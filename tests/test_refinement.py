@@ -316,7 +316,7 @@ def test_files_from_when_blocks_were_longer_are_read(X):
 
 
 def test_rows_that_the_model_refuses_are_refused_in_files_too():
-    start = HMM([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], hmmstream.Categorical(probs=[[0.5, 0.4, 0.1], [0.2, 0.1, 0.7]]))
+    start = models.make("categorical")
     description = describe(learned(start.sample(500, 0)[0], start=start))
     description["refinement"]["rows"]["X"][:] = 1e9
     with pytest.raises(ValueError, match="refuses"):

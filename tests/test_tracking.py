@@ -3,6 +3,7 @@
 import math
 import pickle
 
+import models
 import numpy as np
 import pytest
 
@@ -99,13 +100,12 @@ def test_states_in_another_order_make_no_difference(memory):
 
 
 def test_features_may_join_while_the_watch_gathers(tmp_path):
-    before, after = (
-        hmmstream.HMM([0.5, 0.5], PAPER.transmat, hmmstream.Poisson(rates)) for rates in ([1.0, 5.0], [4.0, 15.0])
-    )
+    before = models.make("poisson")
+    after = hmmstream.HMM(before.startprob, before.transmat, hmmstream.Poisson([4.0, 15.0, 40.0]))
     X = np.concatenate([before.sample(9_000, 0)[0], after.sample(3_000, 1)[0]])
     hmm = OnlineHMM(init=before, step=Track(5_000)).partial_fit(X[:9_400])
     assert hmm.changed_
-    hmm.add_features(hmmstream.Poisson([1.0, 2.0]))
+    hmm.add_features(hmmstream.Poisson([1.0, 2.0, 3.0]))
     hmm.save(tmp_path / "model.hmm")
     more = np.column_stack([X[9_400:], np.random.default_rng(0).poisson(1.0, len(X) - 9_400)])
     for model in (hmm, hmmstream.load(tmp_path / "model.hmm")):
@@ -184,9 +184,8 @@ def test_rows_in_which_nothing_was_seen_are_not_judged():
 
 
 def test_what_was_seen_is_for_the_family_to_say():
-    counts = hmmstream.HMM([1.0], [[1.0]], hmmstream.Multinomial(4, probs=[[0.5, 0.3, 0.2]]))
     X = np.array([[1.0, 2.0, 1.0], [np.nan, 2.0, 1.0], [4.0, 0.0, 0.0]])
-    learner = Learner(counts, step=Track(1))
+    learner = Learner(models.make("multinomial"), step=Track(1))
     learner.learn(X[:2])  # the first is not watched
     assert learner.detector.n_waiting == 0  # a part of the counts says nothing
     learner.learn(X[2:])

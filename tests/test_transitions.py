@@ -117,27 +117,33 @@ def test_groups_that_appear_several_times_in_a_row_share_their_probability():
 
 
 @pytest.mark.parametrize(
-    "structure",
-    [Independent(), Ring(2), Tied([[0, 1, 2, 2], [1, 0, 2, 2], [5, 5, 3, 4], [5, 5, 4, 3]])],
+    ("structure", "levels"),
+    [
+        (Independent(), [0.0, 3.0, 500.0]),
+        (Ring(2), [0.0, 3.0, 500.0]),
+        (Tied([[0, 1, 2, 2], [1, 0, 2, 2], [5, 5, 3, 4], [5, 5, 4, 3]]), [0.0, 3.0, 500.0, 6.0]),
+    ],
     ids=["independent", "ring", "two-classes"],
 )
 @pytest.mark.parametrize("averaging", ["auto", Polyak(5)], ids=["auto", "polyak"])
-def test_rows_that_share_groups_stay_together_while_a_state_dies_and_comes_back(structure, averaging):
-    cells = structure.cells(4)
-    weight = cells.shares * (cells.groups >= 0)
-    transmat = weight.reshape(4, 4) / weight.reshape(4, 4).sum(axis=1, keepdims=True)
-    start = HMM([0.25] * 4, transmat, Gaussian("tied", means=[0.0, 3.0, 6.0, 500.0], covars=1.0), structure)
+def test_rows_that_share_groups_stay_together_while_a_state_dies_and_comes_back(structure, levels, averaging):
+    m = len(levels)
+    cells = structure.cells(m)
+    weight = (cells.shares * (cells.groups >= 0)).reshape(m, m)
+    transmat = weight / weight.sum(axis=1, keepdims=True)
+    start = HMM(np.full(m, 1 / m), transmat, Gaussian("tied", means=np.sort(levels), covars=1.0), structure)
     learner = Learner(start, step=Constant(0.05), averaging=averaging)
     rng = np.random.default_rng(9)
-    for level in (0.0, 3.0, 500.0, 6.0):
+    for level in [*levels, 0.0]:
         learner.learn(level + rng.normal(size=2000), lengths=[500] * 4)
         for model in (learner.model, learner.last_model):  # refused, were the rows not equal
             np.testing.assert_allclose(model.transmat.sum(axis=1), 1.0, atol=1e-12)
 
 
 def test_a_structure_of_a_users_own_is_learned():
-    truth = HMM([1, 0, 0], [[0.9, 0.1, 0], [0, 0.9, 0.1], [0.1, 0, 0.9]], Poisson([1, 10, 30]), Ring(1))
-    start = HMM([1, 0, 0], [[0.6, 0.4, 0], [0, 0.6, 0.4], [0.4, 0, 0.6]], Poisson([2, 12, 25]), Ring(1))
+    values, rough = models.FAMILIES["gaussian-paper"], models.rough(models.FAMILIES["gaussian-paper"])
+    truth = HMM([1, 0, 0], [[0.9, 0.1, 0], [0, 0.9, 0.1], [0.1, 0, 0.9]], values, Ring(1))
+    start = HMM([1, 0, 0], [[0.6, 0.4, 0], [0, 0.6, 0.4], [0.4, 0, 0.6]], rough, Ring(1))
     learner = Learner(start)
     learner.learn(truth.sample(20_000, 4)[0])
     np.testing.assert_allclose(learner.model.transmat, truth.transmat, atol=0.01)  # 5 standard errors
