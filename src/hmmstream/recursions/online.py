@@ -29,7 +29,7 @@ from hmmstream.recursions.state import (
     compiled_parts,
     group_of,
 )
-from hmmstream.recursions.vectors import load, spread, store
+from hmmstream.recursions.vectors import load, store
 from hmmstream.recursions.window import (
     Window,
     borrowed,
@@ -308,26 +308,25 @@ def update_statistic(
                 g = group_of(shape, groups, i * m + k)
                 if g >= 0:
                     state.tau[k, g] += weight * moves[i, k]
-                    state.S[g] += weight * moves[i, k]
     for k in range(m):
         weight = emission_weight * state.phi[k]
         for a in range(p):
-            c = shape.n_groups + k * p + a
-            state.tau[k, c] += weight * s[k, a]
-            state.S[c] += weight * s[k, a]
+            state.tau[k, shape.n_groups + k * p + a] += weight * s[k, a]
+    for c in range(shape.n_rows):
+        total = state.tau[0, c]
+        for k in range(1, m):
+            total += state.tau[k, c]
+        state.S[c] = total
 
 
 def carry(shape: Any, state: State, kept: FloatArray) -> None:
-    """What is left of tau goes on to where the chain is now; S is its sum over states."""
+    """What is left of tau goes on to where the chain is now."""
     mixed = workspace(shape.n_states)
     c = 0
     while c < shape.n_rows:  # not in range(...): of that the compiler for GPUs makes more instructions
         mix(shape, state, kept, c, mixed)
-        total = EMPTY_SUM
         for k in range(shape.n_states):
             state.tau[k, c] = mixed[k]
-            total += mixed[k]
-        state.S[c] = total
         c += 1
 
 
@@ -362,12 +361,8 @@ def carry_part(m: int, size: int) -> Any:
             for i in range(1, m):
                 row = row + kept[i * m + k] * load(tau, i * R + c, size)
             store(mixed, k * size, row)
-        total = spread(0.0, size)
         for k in range(m):
-            row = load(mixed, k * size, size)
-            store(tau, k * R + c, row)
-            total = total + row
-        store(state.S, c, total)
+            store(tau, k * R + c, load(mixed, k * size, size))
 
     return part
 
