@@ -280,16 +280,16 @@ def summary(found: dict[str, Any]) -> str:
         for kind, label in (("online", "on line"), ("batch", "batch EM"))
         for name in names_in(found[kind])
     ]
-    slopes = {label: slope for label, slope, *_ in growth_in_m(found)}
+    growth = {label: (slope, low) for label, slope, low, _ in growth_in_m(found)}
     most = found["fleets"][-1]
     block, pairs = (times(most.ratio(f"{kind}, all cores")) for kind in ("block", "pairs"))
     parts = [table(["times as long as hmmstream", *(f"m = {m}" for m in states)], lines)]
-    if slopes:
-        online, few = (slopes[f"on line, hmmstream{kind}{WINDOW}"] for kind in ("", ", `update_every=m`"))
+    if growth:
+        (online, low), (few, _) = (growth[f"on line, hmmstream{kind}{WINDOW}"] for kind in ("", ", `update_every=m`"))
         parts.append(
-            f"From {MANY_STATES} to 128 states the time of an observation grows as m^{online:.1f} on line and "
+            f"From {low} to 128 states the time of an observation grows as m^{online:.1f} on line and "
             f"m^{few:.1f} with `update_every=m`, and from {FROM_STATES} to 128 as "
-            f"m^{slopes['batch, hmmstream']:.1f} for batch EM."
+            f"m^{growth['batch, hmmstream'][0]:.1f} for batch EM."
         )
     parts.append(
         f"One observation of a `Fleet` of {most.streams:,} streams takes {block} the time of one of a single stream "

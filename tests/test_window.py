@@ -140,7 +140,7 @@ def test_many_states_over_ten_thousand_observations():
 
 def test_a_chain_that_does_not_forget_turns_dense():
     """Nobody can tell these states apart, and they last: the way back never forgets where it came from."""
-    start = levels(16, 0.9999, 400.0)
+    start = levels(20, 0.9999, 400.0)
     X = np.random.default_rng(0).normal(8.0, 20.0, 600)
     windowed = learned(start, X, "auto", n_min=math.inf)
     assert windowed.window is None
@@ -275,6 +275,6 @@ def test_damaged_windows_are_refused(tmp_path):
 def test_engines_are_named():
     with pytest.raises(ValueError, match="engine must be one of"):
         Learner(models.paper_model(), engine="steam")
-    assert Learner(levels(15), step=Power(0.6)).window is None
+    assert Learner(levels(19), step=Power(0.6)).window is None
     assert Learner(levels(8), update_every=8).window is not None
-    assert Learner(levels(16)).window is not None
+    assert Learner(levels(20)).window is not None
