@@ -4,6 +4,7 @@ import copy
 import math
 import pickle
 import threading
+import time
 
 import models
 import numpy as np
@@ -27,6 +28,7 @@ from hmmstream import (
     streams,
 )
 from hmmstream.checkpoint import ModelFileError, describe, pack
+from hmmstream.fleet import by_streams
 from hmmstream.recursions.fleet import PIECE
 
 WORLD, START = models.paper_model(), models.paper_start()
@@ -186,6 +188,24 @@ def test_when_a_piece_fails_no_other_is_begun_and_no_thread_is_left(failure):
         streams.in_threads(work, [(piece,) for piece in range(100_000)], 3)
     assert len(begun) < 100_000
     assert threading.active_count() == before
+
+
+def test_all_pieces_are_done_when_threads_have_ended():
+    done = []
+
+    def work(seconds):
+        time.sleep(seconds)
+        done.append(seconds)
+
+    streams.in_threads(work, [(0.2,), (0.0,), (0.1,)], 3)
+    assert sorted(done) == [0.0, 0.1, 0.2]
+
+
+def test_rows_of_few_streams_keep_their_order():
+    places = np.random.default_rng(3).integers(0, 3, 150_000)
+    rows = by_streams(np.zeros((len(places), 1)), places, 3)
+    np.testing.assert_array_equal(rows.order, np.argsort(places, kind="stable"))
+    np.testing.assert_array_equal(np.diff(rows.offsets), np.bincount(places))
 
 
 def test_what_cannot_be_is_found_by_any_number_of_threads():

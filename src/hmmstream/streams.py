@@ -489,7 +489,7 @@ def share_out(work: Callable[[int, int], None], offsets: IntArray, n_jobs: int) 
         work(0, n)
         return
     wanted = offsets[-1] / n_jobs * np.add.outer(np.arange(n_jobs), CUTS)
-    starts = np.searchsorted(offsets, wanted.ravel()).clip(0, n).tolist()
+    starts = np.searchsorted(offsets, wanted.ravel()).tolist()
     pieces = list(itertools.pairwise([*starts, n]))
     # the largest first; those that follow each other are far apart, as neighbours share a line of the cache
     in_order = itertools.chain.from_iterable(pieces[at :: len(CUTS)] for at in range(len(CUTS)))
@@ -524,10 +524,13 @@ def in_threads(work: Callable[..., None], pieces: Iterable[tuple[Any, ...]], n_j
     finally:
         left.clear()
         for thread in others:
-            if thread.ident is not None:
+            if thread.is_alive():
                 thread.join()
-    if failures:
-        raise failures[0]
+    try:
+        if failures:
+            raise failures[0]
+    finally:
+        failures.clear()  # which refer to this frame: they would keep alive all that was worked on
 
 
 def checked(array: Any, shape: tuple[int, ...]) -> FloatArray:
