@@ -41,21 +41,28 @@ def observations(n_streams: int, rows: int) -> np.ndarray:
 
 
 def fleet(n_streams: int, n: int, repeats: int, patience: float) -> Row:
-    """About ``n`` observations of a fleet: as blocks and as pairs of stream and value in random order."""
+    """About ``n`` observations of a fleet: as blocks and as pairs of name and value in random order."""
     rows = max(n // n_streams, FEWEST_ROWS)
     X = observations(n_streams, rows)
-    start, cores = start_for(2), n_cores()
+    start, cores, rng = start_for(2), n_cores(), np.random.default_rng(0)
+    numbers = rng.permutation(10 * n_streams)[:n_streams]  # names that say nothing of places
+    strings = np.array([f"sensor {number}" for number in numbers])
     alone = OnlineHMM(init=start, n_min=N_MIN, averaging=StatisticAverage())  # as fleets do
-    fleets = {name: Fleet(init=start, n_min=N_MIN, n_jobs=n_jobs) for name, n_jobs in (("1", 1), ("all", cores))}
+    fleets = {
+        name: Fleet(init=start, n_min=N_MIN, n_jobs=n_jobs).add(ids)
+        for name, n_jobs, ids in (("1", 1, numbers), ("all", cores, numbers), ("strings", cores, strings))
+    }
     for _ in range(-(-2 * N_MIN // rows)):  # until every stream has M-steps
         alone.partial_fit(X[:, 0])
         for many in fleets.values():
             many.partial_fit(X)
     difference = max(
-        float(abs(many.extract(0).last_model_.transmat - alone.last_model_.transmat).max()) for many in fleets.values()
+        float(abs(many.extract(many.ids[0].item()).last_model_.transmat - alone.last_model_.transmat).max())
+        for many in fleets.values()
     )
     others = [deepcopy(alone) for _ in range(cores)]
-    names = np.random.default_rng(0).permutation(np.repeat(np.arange(n_streams), rows))
+    places = rng.permutation(np.repeat(np.arange(n_streams), rows))
+    named, spelled = numbers[places], strings[places]
     values = np.resize(X, n_streams * rows)
     shares = np.array_split(values, cores)
     work = {
@@ -63,8 +70,9 @@ def fleet(n_streams: int, n: int, repeats: int, patience: float) -> Row:
         A_STREAM_A_CORE: lambda: list(threads.map(OnlineHMM.partial_fit, others, shares)),
         "block, 1 thread": lambda: fleets["1"].partial_fit(X),
         "block, all cores": lambda: fleets["all"].partial_fit(X),
-        "pairs, 1 thread": lambda: fleets["1"].partial_fit(values, ids=names),
-        "pairs, all cores": lambda: fleets["all"].partial_fit(values, ids=names),
+        "pairs, 1 thread": lambda: fleets["1"].partial_fit(values, ids=named),
+        "pairs, all cores": lambda: fleets["all"].partial_fit(values, ids=named),
+        "pairs of strings, all cores": lambda: fleets["strings"].partial_fit(values, ids=spelled),
     }
     with ThreadPoolExecutor(cores) as threads:
         times = best_times(list(work.values()), repeats, patience)

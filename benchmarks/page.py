@@ -282,7 +282,7 @@ def summary(found: dict[str, Any]) -> str:
     ]
     growth = {label: (slope, low) for label, slope, low, _ in growth_in_m(found)}
     most = found["fleets"][-1]
-    block, pairs = (times(most.ratio(f"{kind}, all cores")) for kind in ("block", "pairs"))
+    block, pairs, strings = (times(most.ratio(f"{kind}, all cores")) for kind in ("block", "pairs", "pairs of strings"))
     parts = [table(["times as long as hmmstream", *(f"m = {m}" for m in states)], lines)]
     if growth:
         (online, low), (few, _) = (growth[f"on line, hmmstream{kind}{WINDOW}"] for kind in ("", ", `update_every=m`"))
@@ -293,7 +293,8 @@ def summary(found: dict[str, Any]) -> str:
         )
     parts.append(
         f"One observation of a `Fleet` of {most.streams:,} streams takes {block} the time of one of a single stream "
-        f"({pairs} as pairs of name and value in random order), and the fleet {found['megabytes']:,.0f} MB of memory. "
+        f"({pairs} as pairs of name and value in random order, {strings} if names are strings), and the fleet "
+        f"{found['megabytes']:,.0f} MB of memory. "
         f"`learn_one` takes {found['learn_one']:.1f} µs."
     )
     if found["banded"]:

@@ -28,7 +28,6 @@ from hmmstream import (
     streams,
 )
 from hmmstream.checkpoint import ModelFileError, describe, pack
-from hmmstream.fleet import by_streams
 from hmmstream.recursions.fleet import PIECE
 
 WORLD, START = models.paper_model(), models.paper_start()
@@ -201,11 +200,14 @@ def test_all_pieces_are_done_when_threads_have_ended():
     assert sorted(done) == [0.0, 0.1, 0.2]
 
 
-def test_rows_of_few_streams_keep_their_order():
-    places = np.random.default_rng(3).integers(0, 3, 150_000)
-    rows = by_streams(np.zeros((len(places), 1)), places, 3)
-    np.testing.assert_array_equal(rows.order, np.argsort(places, kind="stable"))
-    np.testing.assert_array_equal(np.diff(rows.offsets), np.bincount(places))
+@pytest.mark.parametrize("n_streams", [3, 70_000, 150_001 * streams.FEW])  # few, about as many as rows, far more
+def test_rows_of_streams_keep_their_order(n_streams, monkeypatch):
+    monkeypatch.setattr(streams, "MANY_VALUES", 1000)
+    places = np.random.default_rng(3).integers(0, n_streams, 150_001)
+    for n_jobs in (1, 2, 3):
+        rows = streams.by_streams(np.zeros((len(places), 1)), places, n_streams, n_jobs)
+        np.testing.assert_array_equal(rows.order, np.argsort(places, kind="stable"))
+        np.testing.assert_array_equal(np.repeat(rows.streams, np.diff(rows.offsets)), places[rows.order])
 
 
 def test_what_cannot_be_is_found_by_any_number_of_threads():

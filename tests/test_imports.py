@@ -25,7 +25,7 @@ LAYERS = [
     ["refinement", "starts"],
     ["learner"],
     ["streams"],
-    ["device"],
+    ["device", "names"],
     ["selfstart", "journal"],
     ["checkpoint"],
     ["estimator"],

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from copy import copy
-from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -17,19 +17,18 @@ from hmmstream.averaging import Polyak, Refined, StatisticAverage
 from hmmstream.emissions import Emission, specification
 from hmmstream.learner import ROWS_A_STATE, Learner
 from hmmstream.model import HMM
+from hmmstream.names import Names
 from hmmstream.online import OnlineHMM
 from hmmstream.priors import Prior
 from hmmstream.record import Record
 from hmmstream.recursions import rows
-from hmmstream.recursions.fleet import sort_by_stream
-from hmmstream.recursions.state import IN_SEQUENCE, Shape
+from hmmstream.recursions.state import IN_SEQUENCE
 from hmmstream.schedule import Track
 from hmmstream.starts import find_start
-from hmmstream.streams import NO_ORDER, Rows, SeparateStreams, SharedStreams, Streams
+from hmmstream.streams import NO_ORDER, Rows, SeparateStreams, SharedStreams, Streams, by_streams
 
 DEVICES = ("cpu", "cuda")
 DTYPES = ("float64", "float32")
-FEW = 16  # streams for each row: with more, it is faster to sort the rows than to go through all streams
 
 
 class Fleet:
@@ -111,8 +110,7 @@ class Fleet:
         if shared and isinstance(self.prototype.averaging, Polyak):
             raise ValueError("shared=True averages the statistic: averaging is 'auto' or None, not Polyak")
         self.shared, self.device, self.dtype, self.n_jobs = shared, device, dtype, n_jobs
-        self.ids: Any = np.empty(0, dtype=np.int64)
-        self._sorted: Index | None = None
+        self._names = Names(np.empty(0, dtype=np.int64))
         self._streams: Streams | None = None
         if isinstance(self.prototype.init, HMM):
             self._streams = self._begin(self.prototype._explicit_start())
@@ -162,7 +160,7 @@ class Fleet:
     def _learn(self, X: Any, ids: ArrayLike | None, *, follows: bool = False, is_scored: bool = False) -> FloatArray:
         if self.device == "cuda" and ids is None and hasattr(X, "__cuda_array_interface__"):
             return self._learn_on_device(X, follows)
-        data, shape, all_ids = self._rows(X, ids)
+        data, shape, added = self._rows(X, ids)
         streams = self._streams
         if streams is None:
             streams = self._begin(self._find_start(data, shape))
@@ -170,19 +168,27 @@ class Fleet:
         data = data._replace(X=observations(data.X, emission.n_columns))
         self._check(data, shape, emission)
         filtered = np.empty((len(data.X) if follows else 0, emission.n_components + is_scored))
+        with self._adding(streams, added):
+            streams.learn(data, filtered)
+        self._streams = streams
+        return filtered.reshape(*shape, filtered.shape[1]) if follows else filtered
+
+    @contextmanager
+    def _adding(self, streams: Streams, names: Any) -> Iterator[None]:
+        """New streams, which go again if something fails: a step function, or there is no memory."""
         n_before = len(self)
         try:
-            streams.add(len(all_ids) - n_before)
-            streams.learn(data, filtered)
-        except BaseException:  # a step function that fails, or no memory: nothing was learned yet
+            self._names.add(names)
+            streams.add(len(names))
+            yield
+        except BaseException:
+            self._names.keep(n_before)
             streams.keep(np.arange(n_before))
             raise
-        self._streams, self.ids = streams, all_ids
-        return filtered.reshape(*shape, filtered.shape[1]) if follows else filtered
 
     def _check(self, data: Rows, shape: tuple[int, ...], emission: Emission) -> None:
         """Refuse rows in which something cannot occur, and say where."""
-        place = data.first_refused(emission, self.n_jobs or n_cores())
+        place = data.first_refused(emission, self._n_threads)
         if place != rows.ACCEPTED:
             error = emission.refusal(data.X, place)
             at = [*(int(i) for i in np.unravel_index(error.row, shape)), error.column]
@@ -199,26 +205,26 @@ class Fleet:
         streams: Any = self._streams
         streams.learn_block(X)
         if len(self) == 0:
-            self.ids = np.arange(len(streams))
+            self._names = Names(np.arange(len(streams)))
         return np.empty((0, 0))
 
     # --- what was given -----------------------------------------------------------------------------------------
 
     def _rows(self, X: Any, ids: ArrayLike | None) -> tuple[Rows, tuple[int, ...], Any]:
-        """What was given, its shape less features, and the ids of all streams, new ones included."""
+        """What was given, its shape less features, and the ids of new streams."""
         if ids is not None:
-            data, names = matrix(X), self._names(ids)
+            data, names = matrix(X), self._checked(ids)
             if len(names) != len(data):
                 raise ValueError(f"ids must name the stream of each of the {len(data)} rows of X, got {len(names)}")
-            places, all_ids = self._places(names)
-            return by_streams(data, places, len(all_ids)), (len(data),), all_ids
+            places, added = self._places(names)
+            return by_streams(data, places, len(self) + len(added), self._n_threads), (len(data),), added
         if isinstance(X, list | tuple) and len(X) and all(isinstance(x, np.ndarray) or is_series(x) for x in X):
             pieces = [matrix(x) for x in X]
             if len({piece.shape[1] for piece in pieces}) > 1:
                 raise ValueError("the arrays of X must have the same number of columns, one a feature")
             data = np.concatenate(pieces)
             places = np.repeat(np.arange(len(pieces)), [len(piece) for piece in pieces])
-            return by_streams(data, places, len(pieces)), (len(data),), self._columns(len(pieces))
+            return by_streams(data, places, len(pieces), self._n_threads), (len(data),), self._columns(len(pieces))
         is_cube = np.ndim(X) == 3
         block = np.ma.asarray(X, dtype=np.float64).filled(np.nan) if is_cube else matrix(X) if np.ndim(X) == 2 else None
         if block is None:
@@ -232,12 +238,12 @@ class Fleet:
         return Rows(data, np.arange(n_streams), offsets, NO_ORDER), (n_times, n_streams), self._columns(n_streams)
 
     def _columns(self, n: int) -> Any:
-        """The ids of the streams of a block: those that are there, or if there are none, numbers."""
+        """The ids of new streams that the columns of a block make: if there are none yet, their numbers."""
         if len(self) not in (0, n):
             raise ValueError(f"X is of {n} streams, but there are {len(self)}: give the ids of its rows")
-        return self.ids if len(self) else np.arange(n)
+        return np.arange(len(self), n)
 
-    def _names(self, ids: Any) -> Any:
+    def _checked(self, ids: Any) -> Any:
         """Names of streams as an array of integers or of strings, of the same kind as those that are there."""
         names = np.asarray(ids)
         if names.dtype == object and names.size and all(isinstance(name, str) for name in names.ravel()):
@@ -255,40 +261,21 @@ class Fleet:
         )
 
     def _places(self, names: Any) -> tuple[IntArray, Any]:
-        """The place of each stream, and all ids: new ones come last, in the order in which they are named first."""
-        places = self._find(names)
-        unknown = np.flatnonzero(places < 0)
-        if not len(unknown):
-            return places, self.ids
-        added, first, back = np.unique(names[unknown], return_index=True, return_inverse=True)
-        order = np.argsort(first)
-        rank = np.empty(len(order), dtype=np.int64)
-        rank[order] = np.arange(len(order))
-        places[unknown] = len(self) + rank[back]
-        return places, np.concatenate([self.ids, added[order]]) if len(self) else added[order]
+        """The place of each stream, and the ids of new ones: they come last, in the order in which they are named."""
+        places = self._names.find(names, self._n_threads)
+        if places.min(initial=0) >= 0:
+            return places, names[:0]
+        unknown, added = np.flatnonzero(places < 0), Names(names[:0])
+        places[unknown] = len(self) + added.add(names[unknown])
+        return places, added.ids
 
     def _places_of(self, ids: Any) -> IntArray:
         """The places of streams that are there."""
-        names = self._names(np.atleast_1d(np.asarray(ids)))
-        places = self._find(names)
+        names = self._checked(np.atleast_1d(np.asarray(ids)))
+        places = self._names.find(names)
         if (places < 0).any():
             raise KeyError(f"there is no stream {names[places < 0][0].item()!r}")
         return places
-
-    def _find(self, ids: Any) -> IntArray:
-        """The place of each stream, or -1."""
-        n, index = len(self), self._sorted
-        if index is None or index.ids is not self.ids:
-            order = np.argsort(self.ids, kind="stable")
-            is_numbered = self.ids.dtype.kind != "U" and np.array_equal(self.ids, np.arange(n))
-            index = self._sorted = Index(self.ids, self.ids[order], order, is_numbered)
-        if n == 0:
-            return np.full(len(ids), -1)
-        if index.is_numbered:
-            are_there = ids.min(initial=0) >= 0 and ids.max(initial=0) < n
-            return ids if are_there else np.where((ids >= 0) & (ids < n), ids, -1)
-        at = np.minimum(np.searchsorted(index.names, ids), n - 1)
-        return np.where(index.names[at] == ids, index.order[at], -1)
 
     @property
     def start(self) -> HMM:
@@ -339,7 +326,11 @@ class Fleet:
 
             return DeviceStreams(template, self.dtype)
         kind = SharedStreams if self.shared else SeparateStreams
-        return kind(template, self.n_jobs or n_cores())
+        return kind(template, self._n_threads)
+
+    @property
+    def _n_threads(self) -> int:
+        return self.n_jobs or n_cores()
 
     def _known(self) -> Streams:
         if self._streams is None:
@@ -348,12 +339,17 @@ class Fleet:
 
     # --- streams come and go ----------------------------------------------------------------------------------------
 
+    @property
+    def ids(self) -> Any:
+        """(N,): the streams, in the order in which they came."""
+        return self._names.ids
+
     def __len__(self) -> int:
-        return len(self.ids)
+        return len(self._names)
 
     def __contains__(self, stream: Any) -> bool:
         try:
-            return bool(self._find(self._names([stream]))[0] >= 0)
+            return bool(self._names.find(self._checked([stream]))[0] >= 0)
         except ValueError:
             return False
 
@@ -362,13 +358,12 @@ class Fleet:
 
     def add(self, ids: ArrayLike) -> Self:
         """Add streams that have seen nothing yet."""
-        streams, names = self._known(), self._names(np.atleast_1d(np.asarray(ids)))
-        _, all_ids = self._places(names)
-        if len(all_ids) < len(self) + len(names):
+        streams, names = self._known(), self._checked(np.atleast_1d(np.asarray(ids)))
+        _, added = self._places(names)
+        if len(added) < len(names):
             raise ValueError("there is a stream of this name already, or one is named twice")
-        streams.add(len(names))
-        self.ids = all_ids
-        return self
+        with self._adding(streams, names):
+            return self
 
     def remove(self, ids: ArrayLike) -> Self:
         """Forget streams. With ``shared``, what was learned from them stays in the model."""
@@ -376,7 +371,7 @@ class Fleet:
         stays = np.ones(len(self), dtype=np.bool_)
         stays[places] = False
         self._known().keep(np.flatnonzero(stays))
-        self.ids = self.ids[stays]
+        self._names = Names(self.ids[stays])
         return self
 
     def extract(self, stream: Any) -> OnlineHMM:
@@ -404,11 +399,12 @@ class Fleet:
 
     def resume(self, ids: ArrayLike, vectors: FloatArray) -> Self:
         """Go on with these streams, and no others, from where their ``vectors`` say that they stood."""
-        names = self._names(ids)
-        if len(np.unique(names)) < len(names):
+        checked = self._checked(ids)
+        names = Names(checked)
+        if len(names) < len(checked):
             raise ValueError("a stream is named twice")
         self._separate().take_over(np.copy(vectors), len(names))
-        self.ids = names.copy()
+        self._names = names
         return self
 
     # --- what has been learned --------------------------------------------------------------------------------------
@@ -483,8 +479,8 @@ class Fleet:
             fleet = cls(**document, **settings)
         except (ImportError, RuntimeError):  # no GPU here: the streams go on without
             fleet = cls(**{**document, "device": "cpu", "dtype": "float64"}, **settings)
-        fleet.ids = np.array(ids, dtype=np.str_) if isinstance(ids, list) else np.asarray(ids)
-        if fleet.ids.ndim != 1 or fleet.ids.dtype.kind not in "iU" or len(np.unique(fleet.ids)) < len(fleet):
+        ids = np.array(ids, dtype=np.str_) if isinstance(ids, list) else np.asarray(ids)
+        if ids.ndim != 1 or ids.dtype.kind not in "iU" or len(fleet._names.add(ids)) > len(fleet):
             raise ValueError("its streams have no names of their own")
         if held is not None:
             try:
@@ -499,34 +495,9 @@ class Fleet:
         return f"<Fleet of {len(self):,} streams on {self.device}{', one model' if self.shared else ''}>"
 
 
-@dataclass(frozen=True)
-class Index:
-    """Names of streams in order, to find them by."""
-
-    ids: Any  # what it is an index of
-    names: Any  # sorted
-    order: IntArray
-    is_numbered: bool  # whether streams are known by the numbers of their places
-
-
 def is_series(x: Any) -> bool:
     """Whether this is one column of a table."""
     return hasattr(x, "to_numpy") and np.ndim(x) == 1
-
-
-def by_streams(X: FloatArray, places: IntArray, n_streams: int) -> Rows:
-    """Rows of streams in order of arrival."""
-    n = len(X)
-    if n_streams == 1:  # a block
-        return Rows(X, np.arange(1), np.array([0, n]), NO_ORDER)
-    number = NO_ORDER.dtype if n <= np.iinfo(NO_ORDER.dtype).max else np.int64
-    if n_streams < FEW * n:
-        offsets, order = np.empty(n_streams + 1, dtype=np.int64), np.empty(n, dtype=number)
-        sort_by_stream(Shape(1, 1, 1, 1), places, offsets, order)
-        return Rows(X, np.arange(n_streams), offsets, order)
-    order = np.argsort(places, kind="stable").astype(number)
-    first = np.flatnonzero(np.diff(places[order], prepend=-1))
-    return Rows(X, places[order[first]], np.append(first, n), order)
 
 
 def online_hmm(prototype: OnlineHMM, learner: Learner) -> OnlineHMM:

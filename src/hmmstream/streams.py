@@ -26,14 +26,16 @@ from hmmstream.recursions.state import (
     LOG_LIKELIHOOD,
     N_AVERAGED,
     N_SEEN,
+    NO_SHAPE,
     TIME,
     parts,
 )
 from hmmstream.schedule import Step, evaluate, is_built_in
 
-MANY_ROWS, MANY_VALUES = 2**14, 2**20  # that are worth a second thread to learn from them, or only to look at them
+MANY_ROWS, MANY_VALUES = 2**14, 2**20  # worth a second thread to learn from them, or only to look at or sort them
 NO_ORDER: IntArray = np.empty(0, dtype=np.int32)  # longer numbers would take longer to sort by
 MOMENTS = 257  # of a period at which the weights of its observations are computed
+FEW = 16  # streams for each row: with more, it is faster to sort the rows than to go through all streams
 LARGEST_STEP = 1.0 - 1e-9  # in them: the first of all observations has 1
 CUTS = np.array([0.0, 1 / 2, 3 / 4, 7 / 8, 15 / 16, 31 / 32])  # of each thread's share: at the end none waits for long
 FAINT = 1e-6  # a scale below this is worked into the statistics: weighted by one over it, the largest are still finite
@@ -61,6 +63,40 @@ class Rows(NamedTuple):
 
         in_threads(check, itertools.pairwise(bounds), n_jobs)
         return min(found, default=rows.ACCEPTED)
+
+
+def by_streams(X: FloatArray, places: IntArray, n_streams: int, n_jobs: int) -> Rows:
+    """Rows of streams in order of arrival."""
+    n = len(X)
+    if n_streams == 1:  # a block
+        return Rows(X, np.arange(1), np.array([0, n]), NO_ORDER)
+    number = NO_ORDER.dtype if n <= np.iinfo(NO_ORDER.dtype).max else np.int64
+    if n_streams < FEW * n:
+        return Rows(X, np.arange(n_streams), *in_order(places, n_streams, number, n_jobs))
+    order = np.argsort(places, kind="stable").astype(number)
+    first = np.flatnonzero(np.diff(places[order], prepend=-1))
+    return Rows(X, places[order[first]], np.append(first, n), order)
+
+
+def in_order(places: IntArray, n_streams: int, number: Any, n_jobs: int) -> tuple[IntArray, IntArray]:
+    """Where the rows of each stream begin, and the numbers of rows in the order of their streams."""
+    n = len(places)
+    n_parts = n_jobs if n > max(MANY_VALUES, n_streams) else 1
+    bounds = np.linspace(0, n, 1 + n_parts).astype(np.int64).tolist()
+    parts = [(part, *bound) for part, bound in enumerate(itertools.pairwise(bounds))]
+    ends = np.zeros((n_parts, n_streams), dtype=number)  # short numbers, if they do: more of them are in the cache
+    offsets, order = np.empty(n_streams + 1, dtype=np.int64), np.empty(n, dtype=number)
+
+    def count(part: int, start: int, stop: int) -> None:
+        fleet.count_rows(NO_SHAPE, places[start:stop], ends, part)
+
+    def fill(part: int, start: int, stop: int) -> None:
+        fleet.fill_order(NO_SHAPE, places[start:stop], ends, part, start, order)
+
+    in_threads(count, parts, n_jobs)
+    fleet.lay_out(NO_SHAPE, ends, offsets)
+    in_threads(fill, parts, n_jobs)
+    return offsets, order
 
 
 class Streams(ABC):

@@ -33,21 +33,36 @@ PIECE = 4096  # rows that are gathered at a time: they stay in a near cache
 learn_here = spliced(learn_rows)  # a call of the compiled loop would be optimised twice, and slower for it
 
 
+# Rows are sorted by counting, in parts that follow each other, so that threads can share the work. ``ends`` has a line
+# for each part, and an entry for each stream.
+
+
 @compiled
-def sort_by_stream(shape: Any, places: IntArray, offsets: IntArray, order: IntArray) -> None:
-    """Numbers of rows in the order of their streams: ``offsets`` says where those of each begin."""
-    ends = np.zeros(len(offsets) - 1, dtype=order.dtype)  # short numbers, if they do: more of them are in the cache
+def count_rows(shape: Any, places: IntArray, ends: IntArray, part: int) -> None:
+    """How many rows of each stream a part has."""
     for row in range(len(places)):
-        ends[places[row]] += 1
+        ends[part, places[row]] += 1
+
+
+@compiled
+def lay_out(shape: Any, ends: IntArray, offsets: IntArray) -> None:
+    """Where the rows of each stream begin: in ``offsets`` those of all parts, in ``ends`` those of each."""
     total = 0
-    for at in range(len(ends)):
+    for at in range(ends.shape[1]):
         offsets[at] = total
-        total += ends[at]
-        ends[at] = offsets[at]  # the end of what is sorted so far
-    offsets[len(ends)] = total
+        for part in range(len(ends)):
+            n = ends[part, at]
+            ends[part, at] = total
+            total += n
+    offsets[ends.shape[1]] = total
+
+
+@compiled
+def fill_order(shape: Any, places: IntArray, ends: IntArray, part: int, first: int, order: IntArray) -> None:
+    """Put the numbers of a part's rows, which count from ``first``, where those of their streams end so far."""
     for row in range(len(places)):
-        order[ends[places[row]]] = row
-        ends[places[row]] += 1
+        order[ends[part, places[row]]] = first + row
+        ends[part, places[row]] += 1
 
 
 @inlined

@@ -75,6 +75,9 @@ class Shape(Compilable):
         return numbers + self.n_base_rows + self.n_prior_rows
 
 
+NO_SHAPE = Shape(1, 1, 1, 1)  # for loops that depend on none
+
+
 class State(NamedTuple):
     """Views of the state vector, under the names of docs/notation.md."""
 

@@ -72,6 +72,29 @@ def store(context: Any, array: Any, at: Any, vector: Any) -> Any:
     return types.none(array, at, vector), codegen
 
 
+def prefetch(array: Any, at: Any) -> None:
+    """Ask for the line of the cache that holds place ``at`` of a C-ordered ``array``, and do not wait for it."""
+
+
+@overload(prefetch, strict=False, jit_options=INLINE)
+def _prefetch(array: Any, at: Any) -> Any:
+    return lambda array, at: _ask_for(array, at)
+
+
+@intrinsic
+def _ask_for(context: Any, array: Any, at: Any) -> Any:
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        number, address = ir.IntType(32), ir.IntType(8).as_pointer()
+        data = make_array(array)(context, builder, arguments[0]).data
+        place = builder.bitcast(builder.gep(data, [context.cast(builder, arguments[1], at, types.intp)]), address)
+        typ = ir.FunctionType(ir.VoidType(), [address, number, number, number])
+        function = cgutils.get_or_insert_function(builder.module, typ, "llvm.prefetch.p0")
+        builder.call(function, [place, number(0), number(3), number(1)])  # to read, to keep, data
+        return context.get_dummy_value()
+
+    return types.none(array, at), codegen
+
+
 @intrinsic(prefer_literal=True)
 def spread(context: Any, value: Any, size: Any) -> Any:
     """The same ``value`` ``size`` times."""
