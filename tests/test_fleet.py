@@ -285,6 +285,40 @@ def test_a_step_function_that_fails_leaves_nothing_behind():
             Fleet(init=START, shared=shared, step=lambda n: math.nan).partial_fit(np.zeros((9, 2)))
 
 
+@pytest.mark.parametrize("names", [[0, 1, 2], [7, -3, 9], ["a", "bcd", "e"]])
+@pytest.mark.parametrize("failure", [MemoryError, KeyboardInterrupt])
+def test_calls_that_fail_half_way_leave_the_streams_that_were_there(names, failure, monkeypatch):
+    fleet = Fleet(init=START).partial_fit([0.1, 0.9, 0.4], ids=names)
+    twin = copy.deepcopy(fleet)
+    news = [f"new {k}" for k in range(40)] if isinstance(names[0], str) else list(range(100, 140))
+
+    def fail(*arguments):
+        raise failure
+
+    for where, name in ((streams.SeparateStreams, "new_vector"), (streams.fleet, "learn_each")):
+        with monkeypatch.context() as patch:
+            patch.setattr(where, name, fail)
+            with pytest.raises(failure):
+                fleet.partial_fit(np.zeros(40), ids=news)
+        assert list(fleet) == names
+        assert len(fleet._streams.vectors) == 3
+    for where, name, call in (
+        (streams.SeparateStreams, "new_vector", lambda: fleet.add(news)),
+        (hmmstream.fleet, "Names", lambda: fleet.remove(names[:1])),
+        (streams.SeparateStreams, "keep", lambda: fleet.remove(names[:1])),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(where, name, fail)
+            with pytest.raises(failure):
+                call()
+        assert list(fleet) == names
+        assert len(fleet._streams.vectors) == 3
+    for one in (fleet, twin):
+        one.partial_fit([0.3, 0.2, 0.7], ids=[names[1], news[5], names[0]])
+    assert list(fleet) == list(twin)
+    np.testing.assert_array_equal(fleet.vectors, twin.vectors)
+
+
 def test_values_of_families_whose_parameters_are_made_of_others():
     start = models.rough_start("gaussian-mixture")
     fleet = Fleet(init=start)

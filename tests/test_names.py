@@ -2,6 +2,7 @@
 
 import copy
 import os
+import pickle
 import subprocess
 import sys
 
@@ -93,6 +94,7 @@ names = Names(all_names[:20])
 assert names.find(all_names).tolist() == [*range(20), *[-1] * 20]
 assert names.add(all_names[::-1]).tolist() == [*range(20, 40), *range(19, -1, -1)]
 assert names.find(np.array(["pump 0", "pump 000", all_names[39] + "12"])).tolist() == [-1, -1, -1]
+assert names.find(np.array(["pump"])).tolist() == [-1]  # the beginning of one that is there
 """
     environment = {**os.environ, "NUMBA_DISABLE_JIT": "1"}  # plain Python, in which the hash can be replaced
     subprocess.run([sys.executable, "-W", "error", "-c", code], env=environment, check=True)
@@ -115,6 +117,36 @@ def test_names_are_the_same_in_any_order_of_bytes_and_of_any_size():
     numbers = Names(np.array([-1, 7], dtype=np.int32))
     assert numbers.find(np.array([7, -1, 2**32 - 1])).tolist() == [1, 0, -1]
     assert numbers.find(np.array([7, -1], dtype=">i8")[::-1]).tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("names", [np.arange(9) * 5, np.array([f"sensor {k}" for k in range(9)])])
+def test_names_may_lie_in_memory_as_they_like(names):
+    at_odd_places = np.frombuffer(b"x" + names.tobytes(), dtype=names.dtype, offset=1)
+    one_by_one = np.repeat(names, 2)[::2]
+    read_only = names.copy()
+    read_only.flags.writeable = False
+    for as_given in (at_odd_places, one_by_one, read_only, names[::-1].copy()[::-1]):
+        table = Names(as_given)
+        assert table.ids.tolist() == names.tolist()
+        assert table.find(as_given).tolist() == list(range(9))
+        assert table.add(as_given[::-1]).tolist() == list(range(9))[::-1]
+    with pytest.raises(ValueError, match="read-only"):
+        table.ids[0] = 0
+
+
+def test_strings_without_characters_are_names():
+    none = np.zeros(2, dtype=[("a", "U0")])["a"]
+    assert Names(none).ids.tolist() == [""]
+    assert Names(np.array(["pump", ""])).find(none).tolist() == [1, 1]
+    assert Names(np.array(["pump"])).add(none).tolist() == [1, 1]
+
+
+def test_names_that_were_read_from_memory_that_cannot_be_written_to_can_become_more():
+    buffers = []
+    pickled = pickle.dumps(Names(np.array(["x", "yz"])), protocol=5, buffer_callback=buffers.append)
+    names = pickle.loads(pickled, buffers=[bytes(buffer) for buffer in buffers])
+    assert names.add(np.array(["w", "x"])).tolist() == [2, 0]
+    assert names.ids.tolist() == ["x", "yz", "w"]
 
 
 def test_a_copy_goes_its_own_way():

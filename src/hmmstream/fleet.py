@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
 from copy import copy
 from typing import Any, Self
 
@@ -168,23 +167,16 @@ class Fleet:
         data = data._replace(X=observations(data.X, emission.n_columns))
         self._check(data, shape, emission)
         filtered = np.empty((len(data.X) if follows else 0, emission.n_components + is_scored))
-        with self._adding(streams, added):
-            streams.learn(data, filtered)
-        self._streams = streams
-        return filtered.reshape(*shape, filtered.shape[1]) if follows else filtered
-
-    @contextmanager
-    def _adding(self, streams: Streams, names: Any) -> Iterator[None]:
-        """New streams, which go again if something fails: a step function, or there is no memory."""
         n_before = len(self)
         try:
-            self._names.add(names)
-            streams.add(len(names))
-            yield
-        except BaseException:
-            self._names.keep(n_before)
-            streams.keep(np.arange(n_before))
+            self._names.add(added)
+            streams.add(len(added))
+            streams.learn(data, filtered)
+            self._streams = streams
+        except BaseException:  # a step function that fails, no memory, an interrupt: new streams go again
+            self._keep_first(n_before, streams)
             raise
+        return filtered.reshape(*shape, filtered.shape[1]) if follows else filtered
 
     def _check(self, data: Rows, shape: tuple[int, ...], emission: Emission) -> None:
         """Refuse rows in which something cannot occur, and say where."""
@@ -362,16 +354,27 @@ class Fleet:
         _, added = self._places(names)
         if len(added) < len(names):
             raise ValueError("there is a stream of this name already, or one is named twice")
-        with self._adding(streams, names):
-            return self
+        n_before = len(self)
+        try:
+            self._names.add(names)
+            streams.add(len(names))
+        except BaseException:
+            self._keep_first(n_before, streams)
+            raise
+        return self
+
+    def _keep_first(self, n: int, streams: Streams) -> None:
+        self._names.keep(n)
+        streams.keep_first(n)
 
     def remove(self, ids: ArrayLike) -> Self:
         """Forget streams. With ``shared``, what was learned from them stays in the model."""
         places = self._places_of(ids)
         stays = np.ones(len(self), dtype=np.bool_)
         stays[places] = False
-        self._known().keep(np.flatnonzero(stays))
-        self._names = Names(self.ids[stays])
+        names, stay = Names(self.ids[stays]), np.flatnonzero(stays)
+        self._known().keep(stay)
+        self._names = names
         return self
 
     def extract(self, stream: Any) -> OnlineHMM:

@@ -20,7 +20,8 @@ LEAST_ROOM = 16
 class Names:
     """Integers or strings, each of them once, in the order in which they came.
 
-    Integers that count the places from 0, as those of a fleet that began with a block do, need no table.
+    Integers that count the places from 0, as those of a fleet that began with a block do, need no table: they are the
+    places, and what is returned may be the array that was given.
     """
 
     def __init__(self, ids: Any) -> None:
@@ -28,6 +29,9 @@ class Names:
         self._table: Numbers | None = None  # made when it is needed
         self._are_places = True
         self.add(ids)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Names, (self.ids,)  # room and table are made again
 
     def __len__(self) -> int:
         return self._n
@@ -46,7 +50,7 @@ class Names:
             return ids if are_there else np.where((ids >= 0) & (ids < self._n), ids, -1)
         if not self._n:
             return np.full(len(ids), -1)
-        table, held, found = self._tabulated(), as_numbers(self._room), np.empty(len(ids), dtype=np.uint64)
+        table, held, found = self._tabulated(), self._held(), np.empty(len(ids), dtype=np.uint64)
 
         def work(start: int, stop: int) -> None:
             kernels.find(NO_SHAPE, table, held, as_numbers(ids[start:stop]), found[start:stop])
@@ -68,7 +72,7 @@ class Names:
         if not len(ids):
             return np.empty(0, dtype=np.int64)
         dtype = np.promote_types(self._room.dtype, ids.dtype) if self._n else ids.dtype
-        self._are_places &= are_counting(ids, self._n)
+        self._are_places = self._are_places and are_counting(ids, self._n)
         if self._are_places:
             self._make_room(self._n + len(ids), dtype)
             self._room[self._n : self._n + len(ids)] = ids
@@ -77,16 +81,16 @@ class Names:
         self._make_room(self._n, dtype)
         names, places, row = as_numbers(ids), np.empty(len(ids), dtype=np.int64), 0
         while row < len(ids):
-            table, held = self._tabulated(), as_numbers(self._room)
+            table, held = self._tabulated(), self._held()
             self._n, row = kernels.add(NO_SHAPE, table, held, self._n, names, row, places)
             if row < len(ids):
                 self._make_room(2 * self._n, dtype)
         return places
 
     def keep(self, n: int) -> None:
-        """Keep the first ``n`` names and no others."""
+        """Keep the first ``n`` names and no others. This takes no memory: there may be none left."""
         self._n, self._table = n, None
-        self._are_places = are_counting(self.ids, 0)
+        self._are_places = self._are_places or n == 0
 
     def _make_room(self, n: int, dtype: Any) -> None:
         """Have room for ``n`` names of this type: for 2^k, as the table wants it."""
@@ -100,22 +104,27 @@ class Names:
     def _tabulated(self) -> Numbers:
         """The table, two lines for each name that there is room for."""
         if self._table is None:
-            table, held = np.zeros((2 * len(self._room), 2), dtype=np.uint64), as_numbers(self._room)
+            table, held = np.zeros((2 * len(self._room), 2), dtype=np.uint64), self._held()
             kernels.add(NO_SHAPE, table, held, 0, held[: self._n], 0, np.empty(self._n, dtype=np.int64))
             self._table = table
         return self._table
 
+    def _held(self) -> Numbers:
+        """The room as rows of numbers: what is written there is a name."""
+        numbers: Numbers = self._room.view(np.uint64).reshape(len(self._room), self._room.itemsize // 8)
+        return numbers
+
 
 def as_numbers(names: Any) -> Numbers:
-    """Names as rows of numbers: the same memory, if it can be seen so."""
-    names = np.require(names, as_kept(names.dtype), ["C_CONTIGUOUS", "ALIGNED", "WRITEABLE"])
+    """Names that were given as rows of numbers, copied if they are kept in another way."""
+    names = np.require(names, as_kept(names.dtype), ["C_CONTIGUOUS", "WRITEABLE"])
     numbers: Numbers = names.view(np.uint64).reshape(len(names), names.itemsize // 8)
     return np.require(numbers, requirements=["ALIGNED"])  # characters need less of it than numbers
 
 
 def as_kept(dtype: Any) -> Any:
-    """The type in which such names are kept: a number of 64 bits, or an even number of characters."""
-    return np.dtype(f"=U{-(-dtype.itemsize // 8) * 2}") if dtype.kind == "U" else np.dtype(np.int64)
+    """The type in which such names are kept: a number of 64 bits, or an even number of characters, at least two."""
+    return np.dtype(f"=U{max(-(-dtype.itemsize // 8), 1) * 2}") if dtype.kind == "U" else np.dtype(np.int64)
 
 
 def are_counting(names: Any, first: int) -> bool:

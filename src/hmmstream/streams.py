@@ -81,7 +81,7 @@ def by_streams(X: FloatArray, places: IntArray, n_streams: int, n_jobs: int) -> 
 def in_order(places: IntArray, n_streams: int, number: Any, n_jobs: int) -> tuple[IntArray, IntArray]:
     """Where the rows of each stream begin, and the numbers of rows in the order of their streams."""
     n = len(places)
-    n_parts = n_jobs if n > max(MANY_VALUES, n_streams) else 1
+    n_parts = max(min(n_jobs, n // n_streams), 1) if n > MANY_VALUES else 1
     bounds = np.linspace(0, n, 1 + n_parts).astype(np.int64).tolist()
     parts = [(part, *bound) for part, bound in enumerate(itertools.pairwise(bounds))]
     ends = np.zeros((n_parts, n_streams), dtype=number)  # short numbers, if they do: more of them are in the cache
@@ -118,6 +118,10 @@ class Streams(ABC):
     @abstractmethod
     def keep(self, places: IntArray) -> None:
         """Keep these streams and no others."""
+
+    def keep_first(self, n: int) -> None:
+        """Keep the first ``n`` streams."""
+        self.keep(np.arange(n))
 
     @abstractmethod
     def learn(self, data: Rows, filtered: FloatArray) -> None:
@@ -202,6 +206,9 @@ class HostStreams(Streams):
     def keep(self, places: IntArray) -> None:
         if len(places) < self.n:
             self.room, self.n = self.room[places], len(places)
+
+    def keep_first(self, n: int) -> None:
+        self.n = n  # this takes no memory: there may be none left
 
     def columns(self, at: IntArray) -> FloatArray:
         return self.vectors[:, at]

@@ -37,7 +37,7 @@ def _product(one: Any, other: Any) -> Any:
 
 @inlined
 def hash_of(names: Numbers, row: int) -> Any:
-    """A number in which every bit of a name counts. Two of one number have two hashes.
+    """A number in which every bit of a name counts. Names of a single number never share one.
 
     From the end, so that zeros there do not count: the same string may stand among longer ones, or shorter.
     """
@@ -53,7 +53,7 @@ def hash_of(names: Numbers, row: int) -> Any:
 def are_same(names: Numbers, row: int, held: Numbers, place: int) -> bool:
     """Whether two names of the same hash are the same."""
     n, n_held = names.shape[1], held.shape[1]
-    if n == 1 and n_held == 1:
+    if n == 1 and n_held == 1:  # see hash_of
         return True
     differ = False
     for at in range(min(n, n_held)):
