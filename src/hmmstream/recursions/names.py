@@ -66,14 +66,21 @@ def are_same(names: Numbers, row: int, held: Numbers, place: int) -> bool:
 
 
 @inlined
+def line_with(table: Numbers, mixed: Any, line: Any) -> Any:
+    """From this line on, the first that has this hash, or is free."""
+    last = np.uint64(len(table) - 1)
+    line &= last
+    while table[line, 1] != 0 and table[line, 0] != mixed:
+        line = (line + ONE) & last
+    return line
+
+
+@inlined
 def line_of(table: Numbers, held: Numbers, names: Numbers, row: int, mixed: Any) -> Any:
     """The line of a name of this hash, or the free one where it would stand."""
-    last = np.uint64(len(table) - 1)
-    line = mixed & last
-    while table[line, 1] != 0:
-        if table[line, 0] == mixed and are_same(names, row, held, np.int64(table[line, 1]) - 1):
-            break
-        line = (line + ONE) & last
+    line = line_with(table, mixed, mixed)
+    while table[line, 1] != 0 and not are_same(names, row, held, np.int64(table[line, 1]) - 1):
+        line = line_with(table, mixed, line + ONE)
     return line
 
 
@@ -89,7 +96,8 @@ def find(shape: Any, table: Numbers, held: Numbers, names: Numbers, found: Numbe
             found[ahead] = hash_of(names, ahead)  # kept here until the name is found
             prefetch(table, np.int64(found[ahead] & last) * 2)
         if width > 1 and 0 <= its_place < len(names):
-            place = max(np.int64(table[found[its_place] & last, 1]) - 1, 0)
+            line = line_with(table, found[its_place], found[its_place])
+            place = max(np.int64(table[line, 1]) - 1, 0)
             prefetch(held, place * width)
             prefetch(held, place * width + width - 1)
         if row >= 0:
