@@ -297,6 +297,7 @@ def sources():
     """Files of different kinds, to be damaged."""
     X = stream(200)
     yield OnlineHMM(init=WORLD).keep_journal().partial_fit(X)
+    yield OnlineHMM(init=WORLD, engine="window", n_min=150).partial_fit(X)
     yield OnlineHMM(2, Gaussian("tied"), random_state=0).keep_journal().partial_fit(X, np.r_[[0, 1], np.full(198, -1)])
     yield BatchHMM(2, Gaussian("tied"), n_iter=2, random_state=0).fit(X)
     yield HMM([1.0], [[1.0]], emissions.Independent([Poisson([1.0]), Gaussian("diag", [0.0], [1.0])]))

@@ -210,6 +210,24 @@ def test_chunks_files_and_copies_continue_bit_for_bit(tmp_path):
     np.testing.assert_allclose(peeked.filtered_proba, hmm.filtered_proba_, rtol=1e-12)
 
 
+@pytest.mark.parametrize("settings", [{}, {"n_min": 10_000}, {"update_every": 50}])
+def test_a_restored_window_rounds_as_before_wherever_its_oldest_entry_lay(settings, tmp_path):
+    """Observations that came by one matrix are summed together, as far as they lie one after the other in memory."""
+    X = models.paper_model().sample(500, 3)[0]
+    start = models.paper_start()
+    for n in (0, 1, 40, 110, 333):
+        one = Learner(start, engine="window", **settings)
+        one.learn(X[:n])
+        hmmstream.save(one, tmp_path / "some.hmm")
+        other = hmmstream.load(tmp_path / "some.hmm")
+        for ours, theirs in zip(one.window[:2], other.window[:2], strict=True):
+            assert len(ours) == len(theirs)
+        for learner in (one, other):
+            learner.learn(X[n:])
+        assert_identical(one, other)
+        assert_identical(one, learned(start, X, "window", **settings))
+
+
 def test_relabelled_states_take_the_window_along():
     X = models.make("gaussian-paper", "masked").sample(900, 4)[0]
     both = [Learner(models.rough_start("gaussian-paper", "masked"), engine=engine) for engine in ("dense", "window")]
@@ -278,6 +296,29 @@ def test_damaged_windows_are_refused(tmp_path):
     hmm.save(tmp_path / "wrong.hmm")
     with pytest.raises(ModelFileError, match="window"):
         hmmstream.load(tmp_path / "wrong.hmm")
+
+
+@pytest.mark.parametrize("room", [[31, 500], [512, 1], [2**40, 500], [512, -1], [512.0, 512.0], [512]])
+def test_a_file_asks_for_no_more_and_no_less_room_than_a_window_has(room):
+    start = models.rough_start("gaussian-paper")
+    described = describe(learned(start, start.sample(500, 0)[0], "window"))
+    described["window"]["room"] = np.array(room)
+    with pytest.raises(ValueError, match="window"):
+        Builder().build(described)
+
+
+def test_files_from_before_their_room_was_kept_are_read():
+    start = models.rough_start("gaussian-paper")
+    X = start.sample(900, 0)[0]
+    one = learned(start, X[:500], "window")
+    described = describe(one)
+    del described["window"]["room"]
+    described["state"]["clock"] = described["state"]["clock"].copy()
+    described["state"]["clock"][learners.WINDOW_FIRST] = 0.0
+    other = Builder().build(described)
+    for learner in (one, other):
+        learner.learn(X[500:])
+    np.testing.assert_allclose(other.state.transmat, one.state.transmat, rtol=1e-12)
 
 
 def test_engines_are_named():

@@ -23,7 +23,7 @@ from hmmstream.averaging import Polyak, Refined, StatisticAverage
 from hmmstream.emissions import FAMILIES, AutoRegressive, Emission, Independent, LinearRegression, Poisson
 from hmmstream.io.whole import write_whole
 from hmmstream.journal import Journal
-from hmmstream.learner import Learner, has_window
+from hmmstream.learner import FIRST_ROOM, Learner, has_window
 from hmmstream.model import HMM
 from hmmstream.priors import Prior
 from hmmstream.record import Record, join
@@ -48,6 +48,7 @@ from hmmstream.transitions import STRUCTURES, Masked, Tied, Transition
 VERSION = 1  # of the format; a file of a later one is refused
 OURS = "hmmstream"  # our entry in the header
 DTYPES = ("float64", "int64", "bool")
+MOST_NUMBERS = 2**30  # that a file may ask room for, where a learner doubles it up to 2**27
 Contained = tuple[str, dict[str, Any]]  # our entry in the header, and the arrays
 
 # What a file can be made of, by the part it plays: new classes are registered here. Those of a user are passed to load.
@@ -287,9 +288,6 @@ def describe_learner(learner: Learner) -> dict[str, Any]:
     settings = {name: getattr(learner, name) for name in ("start", *LEARNER_SETTINGS, "frozen", "latest")}
     state = dict(zip(OWN_PARTS, learner.state, strict=False))
     contents = learner.contents
-    if contents is not None:
-        state["clock"] = state["clock"].copy()
-        state["clock"][WINDOW_FIRST] = 0.0  # its oldest entry comes first
     companions = {name: getattr(learner, name) and getattr(learner, name).document() for name in COMPANIONS}
     return {**describe_all(settings), "state": state, "window": contents and contents._asdict(), **companions}
 
@@ -391,10 +389,18 @@ class Builder:
                 raise ValueError(f"{name} does not have the shape of its model")
             part[:] = parts[name]
         if learner.window is not None:
-            contents = Contents(**described["window"])
-            counts = (int(learner.vector[WINDOW_COUNT]), len(contents.matrices))
+            held = described["window"]
+            first, counts = learner.vector[WINDOW_FIRST], (int(learner.vector[WINDOW_COUNT]), len(held["matrices"]))
+            least = np.maximum(counts, FIRST_ROOM)
+            contents = Contents(
+                **{"room": least, **held}
+            )  # files from before that was kept have the oldest entry first
             for array, ring, count in zip(contents, learner.window, counts, strict=False):
                 _checked(array, (count, ring.shape[1]), "window")
+            room = _checked(contents.room, (2,), "window", "int64")
+            most = [MOST_NUMBERS // ring.shape[1] for ring in learner.window[:2]]
+            if ((room < least) | (room > np.maximum(least, most))).any() or not 0 <= first < room[0]:
+                raise ValueError("its window does not have the room of one")
             learner.contents = contents
         learner.frozen = bool(described["frozen"])
         learner.latest = _checked(described["latest"], learner.latest.shape, "latest values")

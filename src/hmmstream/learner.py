@@ -59,8 +59,7 @@ ENGINES = ("auto", "dense", "window")
 MANY_STATES = 24  # from here on a window is the faster engine, if it need not reach far back
 SEVERAL_STATES = 8  # and from here on, if there are as many observations between two M-steps
 PATIENCE = 1.0  # transitions that a window may go back through, at its longest, for each product of the dense recursion
-FIRST_ROOM = 32  # entries of a window to begin with
-FIRST_MATRICES = 2  # transition matrices that they came by
+FIRST_ROOM = (32, 2)  # of a window: for entries, and for transition matrices that they came by
 MOST_ROOM = 2**26  # numbers of a window that may still be doubled: half a gigabyte
 REMEMBERED = 0.1  # of the rows that a start was made from
 PLAIN_NUMBERS = frozenset({float, np.float64, np.float32, np.int64, np.int32})
@@ -196,7 +195,7 @@ class Learner:
         self.vector = np.zeros(self._shape.size)
         self.window: Window | None = None
         if has_window(self.engine, self.start.n_components, self.update_every):
-            self.window = window.make(self._shape, self._runs, FIRST_ROOM, FIRST_MATRICES)
+            self.window = window.make(self._shape, self._runs, *FIRST_ROOM)
         state = self.state
         state.clock[LIKELIHOOD_FACTOR] = 1.0
         state.startprob[:] = state.phi[:] = self.start.startprob
@@ -592,10 +591,9 @@ class Learner:
         if (self.engine == "auto" and dense_is_cheaper) or sum(part.size for part in self.window) > MOST_ROOM:
             self._turn_dense()
             return
-        rooms = (len(ring) for ring in self.window)
-        rooms = (2 * room if room == len(held) else room for room, held in zip(rooms, contents, strict=False))
-        self.window = window.refill(self.window, contents, *rooms)
+        is_full = contents.room == (len(contents.entries), len(contents.matrices))
         self.vector[WINDOW_FIRST] = 0.0
+        self.contents = contents._replace(room=np.where(is_full, 2, 1) * contents.room)
 
     def _turn_dense(self) -> None:
         """Go on with the dense recursion for good: the chain remembers its state for too long."""
@@ -636,9 +634,7 @@ class Learner:
     @contents.setter
     def contents(self, contents: Contents) -> None:
         assert self.window is not None
-        n_entries, n_matrices = len(contents.entries), len(contents.matrices)
-        self.window = window.refill(self.window, contents, max(n_entries, FIRST_ROOM), max(n_matrices, FIRST_MATRICES))
-        self.vector[WINDOW_FIRST], self.vector[WINDOW_COUNT] = 0.0, n_entries
+        self.window = window.refill(self.window, contents, int(self.vector[WINDOW_FIRST]))
 
     # --- what has been learned --------------------------------------------------------------------------------------
 

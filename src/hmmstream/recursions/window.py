@@ -85,6 +85,7 @@ class Contents(NamedTuple):
 
     entries: FloatArray
     matrices: FloatArray  # that the entries came by
+    room: IntArray  # (2,) for how many entries and matrices there is room
 
 
 class Parts(NamedTuple):
@@ -121,18 +122,20 @@ def copy_of(window: Window) -> Window:
     return copy
 
 
-def refill(window: Window, contents: Contents, n_entries: int, n_matrices: int) -> Window:
-    """Such a window with room for so many entries and matrices, and these in it."""
+def refill(window: Window, contents: Contents, first: int) -> Window:
+    """Such a window with these contents, and the oldest entry in this place: rounding depends on where entries lie."""
+    n_entries, n_matrices = contents.room
     entries = np.empty((n_entries, window.entries.shape[1]))
+    entries[np.arange(first, first + len(contents.entries)) % n_entries] = contents.entries
     matrices = aligned(n_matrices, window.matrices.shape[1])
-    entries[: len(contents.entries)], matrices[: len(contents.matrices)] = contents
+    matrices[: len(contents.matrices)] = contents.matrices
     return window._replace(entries=entries, matrices=matrices)
 
 
 def split(shape: Any, entries: FloatArray) -> Parts:
     """The parts of entries by name: views, nothing is copied."""
     m, stop = shape.n_states, HEADER + shape.n_emission_rows
-    statistic = entries[:, HEADER:stop].reshape(len(entries), m, -1)
+    statistic = entries[:, HEADER:stop].reshape(len(entries), m, shape.n_statistics)
     return Parts(entries[:, :HEADER], statistic, entries[:, stop : stop + m], entries[:, stop + m :])
 
 
@@ -140,12 +143,13 @@ def contents_of(window: Window, clock: FloatArray) -> Contents:
     """Copies of what is in a window."""
     first, count = int(clock[WINDOW_FIRST]), int(clock[WINDOW_COUNT])
     entries = np.take(window.entries, range(first, first + count), axis=0, mode="wrap")
+    room = np.array([len(window.entries), len(window.matrices)])
     if count == 0:
-        return Contents(entries, window.matrices[:0].copy())
+        return Contents(entries, window.matrices[:0].copy(), room)
     oldest = int(entries[0, MATRIX])
     entries[:, MATRIX] = (entries[:, MATRIX] - oldest) % len(window.matrices)
     places = range(oldest, oldest + int(entries[-1, MATRIX]) + 1)
-    return Contents(entries, np.take(window.matrices, places, axis=0, mode="wrap"))
+    return Contents(entries, np.take(window.matrices, places, axis=0, mode="wrap"), room)
 
 
 def cells_of(shape: Any, runs: IntArray | None) -> tuple[IntArray, IntArray]:
