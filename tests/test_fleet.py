@@ -378,7 +378,6 @@ def test_bad_input_is_refused_and_changes_nothing():
         ({"device": "tpu"}, "device must be"),
         ({"dtype": "float32"}, "for device='cuda'"),
         ({"n_jobs": 0}, "n_jobs"),
-        ({"engine": "window"}, "no windows"),
         ({"shared": True, "device": "cuda"}, "on the CPU"),
         ({"shared": True, "averaging": Polyak(10)}, "not Polyak"),
     ]:

@@ -25,7 +25,7 @@ LAYERS = [
     ["refinement", "starts"],
     ["learner"],
     ["streams"],
-    ["device", "names"],
+    ["device", "names", "windowed"],
     ["selfstart", "journal"],
     ["checkpoint"],
     ["estimator"],

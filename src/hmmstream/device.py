@@ -12,7 +12,7 @@ from hmmstream.recursions import cuda, online
 from hmmstream.recursions.rows import ACCEPTED
 from hmmstream.recursions.state import CLOCK_SIZE, LIKELIHOOD_FACTOR, LOG_LIKELIHOOD, TIME
 from hmmstream.schedule import Step, evaluate, is_built_in
-from hmmstream.streams import Rows, SeparateStreams, Streams
+from hmmstream.streams import Rows, SeparateStreams, Streams, dense_vector
 
 STEPS_AHEAD = 2**15  # step sizes that are computed for blocks to come
 MOST_ROWS = 2**31 - 1  # of a stream at a time: the kernel counts them in 32 bits
@@ -185,9 +185,9 @@ class DeviceStreams(Streams):
         if len(places) < len(self):
             self._set(self._vectors()[:, places])
 
-    def replace(self, place: int, vector: FloatArray) -> None:
+    def replace(self, place: int, learner: Learner) -> None:
         vectors = self._vectors()
-        vectors[:, place] = vector
+        vectors[:, place] = dense_vector(learner)
         self._set(vectors)
 
     def set_clock(self, places: IntArray, at: int, value: float) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from copy import copy
 from typing import Any, Self
 
 import numpy as np
@@ -14,7 +13,7 @@ from hmmstream import checkpoint, transitions
 from hmmstream.arrays import FloatArray, IntArray, is_integer, matrix, observations
 from hmmstream.averaging import Polyak, Refined, StatisticAverage
 from hmmstream.emissions import Emission, specification
-from hmmstream.learner import ROWS_A_STATE, Learner
+from hmmstream.learner import ROWS_A_STATE, Learner, has_window
 from hmmstream.model import HMM
 from hmmstream.names import Names
 from hmmstream.online import OnlineHMM
@@ -24,7 +23,8 @@ from hmmstream.recursions import rows
 from hmmstream.recursions.state import IN_SEQUENCE
 from hmmstream.schedule import Track
 from hmmstream.starts import find_start
-from hmmstream.streams import NO_ORDER, Rows, SeparateStreams, SharedStreams, Streams, by_streams
+from hmmstream.streams import NO_ORDER, Rows, SeparateStreams, SharedStreams, Streams, are_alike, by_streams
+from hmmstream.windowed import WindowedStreams
 
 DEVICES = ("cpu", "cuda")
 DTYPES = ("float64", "float32")
@@ -49,9 +49,10 @@ class Fleet:
     n_jobs : int or None
         Threads to use; None for all cores.
     **settings
-        ``transition``, ``init``, ``step``, ``averaging``, ``n_min``, ``update_every``, ``prior``, ``random_state``: as
-        of OnlineHMM, but that there is no second stage: ``averaging="auto"`` is the averaged statistic. With
-        ``init="auto"`` all streams start from values found in the rows of the first call together.
+        ``transition``, ``init``, ``step``, ``averaging``, ``n_min``, ``update_every``, ``engine``, ``prior``,
+        ``random_state``: as of OnlineHMM, but that there is no second stage: ``averaging="auto"`` is the averaged
+        statistic. With ``init="auto"`` all streams start from values found in the rows of the first call together.
+        Windows (``engine``) are for streams with models of their own, on the CPU.
 
     Attributes
     ----------
@@ -90,16 +91,16 @@ class Fleet:
         n_jobs: int | None = None,
         **settings: Any,
     ) -> None:
-        self.prototype = OnlineHMM(n_components, emission, **{"engine": "dense", **settings})
+        self.prototype = OnlineHMM(n_components, emission, **settings)
         self.prototype._check_settings()
-        if self.prototype.engine == "window":
-            raise ValueError("a fleet has no windows of the past: leave engine as it is")
         if device not in DEVICES or dtype not in DTYPES:
             raise ValueError(f"device must be one of {DEVICES} and dtype one of {DTYPES}, got {device!r} and {dtype!r}")
         if dtype == "float32" and device == "cpu":
             raise ValueError("dtype='float32' is for device='cuda': on a CPU it would not be faster")
         if shared and device == "cuda":
             raise ValueError("shared=True learns on the CPU: leave device as it is")
+        if self.prototype.engine == "window" and (shared or device == "cuda"):
+            raise ValueError("there are no windows of the past with shared=True or on a GPU: leave engine as it is")
         if n_jobs is not None and not (is_integer(n_jobs) and n_jobs >= 1):
             raise ValueError(f"n_jobs must be a positive integer or None, got {n_jobs!r}")
         if self.prototype.averaging == "refined" or isinstance(self.prototype.averaging, Refined):
@@ -304,20 +305,22 @@ class Fleet:
         prior = made.prior
         if prior is None and not isinstance(made.init, HMM):
             prior = Prior()  # as OnlineHMM has, where it finds its own start
+        # Of few states a matrix of all streams is faster, also where M-steps are so seldom that one has a window
+        is_windowed = self.device == "cpu" and not self.shared and has_window(made.engine, start.n_components, 1)
         template = Learner(
             start,
             step=made.step,
             averaging=StatisticAverage() if made.averaging == "auto" else made.averaging,
             n_min=made.n_min,
             update_every=made.update_every,
-            engine="dense",
+            engine=made.engine if is_windowed else "dense",
             prior=prior,
         )
         if self.device == "cuda":
             from hmmstream.device import DeviceStreams  # which needs numba-cuda, and a GPU
 
             return DeviceStreams(template, self.dtype)
-        kind = SharedStreams if self.shared else SeparateStreams
+        kind = SharedStreams if self.shared else WindowedStreams if is_windowed else SeparateStreams
         return kind(template, self._n_threads)
 
     @property
@@ -387,17 +390,13 @@ class Fleet:
         streams = self._known()
         if self.shared:
             raise ValueError("the streams of a shared model have no models of their own: add the stream, without one")
-        its, mine = copy(hmm._fitted()), streams.template
-        its.vector = its.vector.copy()
-        if its.window is not None:
-            its._turn_dense()
-        is_alike = its.start.transition == mine.start.transition and (its.prior is None) == (mine.prior is None)
-        if not is_alike or specialized(its) != specialized(mine):
+        its, mine = hmm._fitted(), streams.template
+        if not are_alike(its, mine):
             raise ValueError(f"this fleet is of {mine.start.emission!r}, and {hmm!r} is of another kind")
         if stream not in self:
             self.add([stream])
         (place,) = self._places_of([stream])
-        streams.replace(int(place), its.vector)
+        streams.replace(int(place), its)
         return self
 
     def resume(self, ids: ArrayLike, vectors: FloatArray) -> Self:
@@ -424,7 +423,7 @@ class Fleet:
     def _separate(self) -> SeparateStreams:
         streams = self._known()
         if not isinstance(streams, SeparateStreams):
-            raise ValueError("vectors are of streams that have their own models, on the CPU")
+            raise ValueError("vectors are of streams that have their own models and no windows, on the CPU")
         return streams
 
     @property
@@ -511,12 +510,6 @@ def online_hmm(prototype: OnlineHMM, learner: Learner) -> OnlineHMM:
     hmm._learner = learner
     hmm.n_features_in_ = learner.start.emission.n_columns
     return hmm
-
-
-def specialized(learner: Learner) -> tuple[Any, ...]:
-    """What compiled code would differ by."""
-    emission = learner.start.emission
-    return (type(emission), emission.specification, emission.n_components, emission.n_features, len(learner.vector))
 
 
 def n_cores() -> int:

@@ -49,6 +49,12 @@ class Rows(NamedTuple):
     offsets: IntArray  # where the rows of each begin in ``order``
     order: IntArray  # numbers of the rows, those of one stream after the other; empty for a block
 
+    def numbers(self, at: int) -> Any:
+        """Those of the rows of one of the streams."""
+        if not len(self.order):
+            return slice(at, None, len(self.streams))
+        return self.order[self.offsets[at] : self.offsets[at + 1]]
+
     def first_refused(self, emission: Emission, n_jobs: int) -> int:
         """The place of the first value that cannot occur, counted along the rows, or ACCEPTED."""
         if n_jobs == 1 or self.X.size <= MANY_VALUES:
@@ -136,8 +142,8 @@ class Streams(ABC):
         """Set a number in the clocks of some streams."""
 
     @abstractmethod
-    def replace(self, place: int, vector: FloatArray) -> None:
-        """Put another state vector in the place of a stream."""
+    def replace(self, place: int, learner: Learner) -> None:
+        """Let a stream go on from where a learner of the same kind stands."""
 
     @abstractmethod
     def learner(self, place: int) -> Learner:
@@ -150,6 +156,15 @@ class Streams(ABC):
     @abstractmethod
     def restore(self, document: dict[str, Any], n: int) -> None:
         """Take over what a file held of ``n`` streams, if it fits."""
+
+    def steps_for(self, data: Rows) -> tuple[FloatArray, int]:
+        """Sizes of a user's steps for all rows, and the time of the first of them; none if the schedule is built in."""
+        if self.template._step_is_built_in:
+            return NO_STEPS, 0
+        times = self.columns(np.array([TIME]))[data.streams, 0].astype(np.int64)
+        first = int(times.min(initial=NEVER))
+        stop = int((times + np.diff(data.offsets)).max(initial=first))
+        return evaluate(self.template.step, first, stop), first
 
     def filtered_proba(self) -> FloatArray:
         """Probability of each state now: (N, m)."""
@@ -241,11 +256,7 @@ class SeparateStreams(HostStreams):
 
     def learn(self, data: Rows, filtered: FloatArray) -> None:
         template, vectors = self.template, self.vectors
-        steps, first = NO_STEPS, 0
-        if not template._step_is_built_in:
-            times = vectors[data.streams, TIME].astype(np.int64)
-            first = int(times.min(initial=NEVER))
-            steps = evaluate(template.step, first, int((times + np.diff(data.offsets)).max(initial=first)))
+        steps, first = self.steps_for(data)
 
         def work(start: int, stop: int) -> None:
             fleet.learn_each(
@@ -265,8 +276,8 @@ class SeparateStreams(HostStreams):
 
         share_out(work, data.offsets, self.n_jobs)
 
-    def replace(self, place: int, vector: FloatArray) -> None:
-        self.vectors[place] = vector
+    def replace(self, place: int, learner: Learner) -> None:
+        self.vectors[place] = dense_vector(learner)
 
     def learner(self, place: int) -> Learner:
         return learner_of(self.template, self.vectors[place].copy())
@@ -465,7 +476,7 @@ class SharedStreams(HostStreams):
     def filtered_proba(self) -> FloatArray:
         return self.columns(self._own().phi)
 
-    def replace(self, place: int, vector: FloatArray) -> None:
+    def replace(self, place: int, learner: Learner) -> None:
         raise ValueError("the streams of a shared model have none of their own")
 
     def learner(self, place: int) -> Learner:
@@ -511,6 +522,26 @@ def learner_of(template: Learner, vector: FloatArray) -> Learner:
     return learner
 
 
+def dense_vector(learner: Learner) -> FloatArray:
+    """The state vector that a learner has, or would have without its window."""
+    if learner.window is None:
+        return learner.vector
+    dense = copy(learner)
+    dense._turn_dense()
+    return dense.vector
+
+
+def are_alike(one: Learner, other: Learner) -> bool:
+    """Whether each could go on from where the other stands, were it not for windows."""
+
+    def kind(learner: Learner) -> tuple[Any, ...]:
+        emission, shape = learner.start.emission, learner._shape
+        family = (type(emission), emission.specification, emission.n_components, emission.n_features)
+        return (*family, learner.start.transition, shape.n_rows, shape.width, shape.n_prior_rows)
+
+    return kind(one) == kind(other)
+
+
 def values_of(template: Learner, transmats: FloatArray, thetas: FloatArray) -> dict[str, FloatArray]:
     """Values of many models by name: (N, …)."""
     emission = template.start.emission
@@ -525,10 +556,10 @@ def values_of(template: Learner, transmats: FloatArray, thetas: FloatArray) -> d
     return {"transmat": transmats, **values}
 
 
-def share_out(work: Callable[[int, int], None], offsets: IntArray, n_jobs: int) -> None:
-    """Let threads work on ranges of streams that have about as many rows each."""
+def share_out(work: Callable[[int, int], None], offsets: IntArray, n_jobs: int, many: int = MANY_ROWS) -> None:
+    """Let threads work on ranges of streams that have about as many rows each, if there are ``many``."""
     n = len(offsets) - 1
-    if n_jobs == 1 or n < 2 or offsets[-1] <= MANY_ROWS:
+    if n_jobs == 1 or n < 2 or offsets[-1] <= many:
         work(0, n)
         return
     wanted = offsets[-1] / n_jobs * np.add.outer(np.arange(n_jobs), CUTS)

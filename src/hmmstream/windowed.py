@@ -1,0 +1,99 @@
+"""Streams of many states: each has a window of the past, as a learner by itself has."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from hmmstream.arrays import FloatArray, IntArray
+from hmmstream.learner import Learner
+from hmmstream.record import Record
+from hmmstream.recursions import window
+from hmmstream.streams import Rows, SeparateStreams, Streams, are_alike, learner_of, share_out
+
+MANY_ROWS = 2**8  # worth a second thread,
+SEVERAL_ROWS = 2**3  # if so many are of each stream: threads that come back to Python more often wait for each other
+
+
+class WindowedStreams(Streams):
+    """Streams with models of their own: a learner each.
+
+    Windows differ in length, and where a chain remembers for long its learner turns to the dense recursion: no matrix
+    would hold them all. To call the compiled loop once for each stream takes little beside what many states take.
+    """
+
+    def __init__(self, template: Learner, n_jobs: int) -> None:
+        super().__init__(template)
+        self.n_jobs = n_jobs
+        self.learners: list[Learner] = []
+
+    def add(self, n: int) -> None:
+        self.learners += [self._going_on_from(self.template) for _ in range(n)]
+
+    def keep(self, places: IntArray) -> None:
+        self.learners = [self.learners[place] for place in places]
+
+    def keep_first(self, n: int) -> None:
+        del self.learners[n:]
+
+    def learn(self, data: Rows, filtered: FloatArray) -> None:
+        self.steps_for(data)  # if they are none, that is said before any stream has learned
+
+        def work(start: int, stop: int) -> None:
+            for at in range(start, stop):
+                learner, numbers = self.learners[data.streams[at]], data.numbers(at)
+                learner.frozen = self.template.frozen
+                X = np.ascontiguousarray(data.X[numbers])
+                its = np.empty((len(X) if len(filtered) else 0, filtered.shape[1]))
+                learner.take(Record(X, np.zeros(len(X), dtype=np.bool_)), its)
+                if len(filtered):
+                    filtered[numbers] = its
+
+        share_out(work, data.offsets, self.n_jobs, max(MANY_ROWS, SEVERAL_ROWS * len(data.streams)))
+
+    def columns(self, at: IntArray) -> FloatArray:
+        """Some numbers of each state vector: of those parts that stand in the same place with a window and without."""
+        return np.array([self.template.vector[at], *(learner.vector[at] for learner in self.learners)])[1:]
+
+    def set_clock(self, places: IntArray, at: int, value: float) -> None:
+        for place in places:
+            self.learners[place].vector[at] = value
+
+    def replace(self, place: int, learner: Learner) -> None:
+        self.learners[place] = self._going_on_from(learner)
+
+    def learner(self, place: int) -> Learner:
+        return self._going_on_from(self.learners[place])
+
+    def _going_on_from(self, other: Learner) -> Learner:
+        """A learner like the template, which stands where the other one does."""
+        learner = learner_of(self.template, other.vector.copy())
+        if other.window is None:
+            learner.window, learner.engine = None, "dense"
+            learner._lay_out()
+        else:
+            learner.window = window.copy_of(other.window)
+        return learner
+
+    def values(self) -> dict[str, FloatArray]:
+        models = [self.template.model, *(learner.model for learner in self.learners)]
+        names = self.template.start.emission.value_names
+        emissions = {name: np.array([getattr(model.emission, name) for model in models])[1:] for name in names}
+        return {"transmat": np.array([model.transmat for model in models])[1:], **emissions}
+
+    def document(self) -> dict[str, Any]:
+        return {"template": self.template, "learners": self.learners}
+
+    def restore(self, document: dict[str, Any], n: int) -> None:
+        self.template.frozen = document["template"].frozen
+        if "vectors" in document:  # a file from before fleets had windows
+            dense = SeparateStreams(document["template"], self.n_jobs)
+            dense.restore(document, n)
+            learners = [dense.learner(place) for place in range(n)]
+        else:
+            learners = document["learners"]
+        fit = [isinstance(learner, Learner) and are_alike(learner, self.template) for learner in learners]
+        if len(fit) != n or not all(fit):
+            raise ValueError("its streams do not fit the model")
+        self.learners = [self._going_on_from(learner) for learner in learners]

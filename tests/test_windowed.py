@@ -1,0 +1,205 @@
+"""Streams with windows of the past learn what each would learn alone, to the last bit."""
+
+import copy
+import pickle
+
+import models
+import numpy as np
+import pytest
+
+import hmmstream
+from hmmstream import HMM, Fleet, Gaussian, OnlineHMM, StatisticAverage, windowed
+from hmmstream import learner as learners
+from hmmstream.checkpoint import ModelFileError, describe, pack
+from hmmstream.windowed import WindowedStreams
+
+WORLD, START = models.paper_model(), models.paper_start()
+N = 5
+
+
+def block(n, seed=0):
+    return models.with_gaps(np.hstack([WORLD.sample(n, seed + stream)[0] for stream in range(N)]), 0.05)
+
+
+def fleet_of(**settings):
+    return Fleet(init=START, **{"engine": "window", **settings})
+
+
+def alone(X=None, engine="window"):
+    hmm = OnlineHMM(init=START, engine=engine, averaging=StatisticAverage())
+    return hmm if X is None else hmm.partial_fit(X)
+
+
+def assert_same(fleet, stream, hmm):
+    ours, theirs = fleet.extract(stream)._learner, hmm._learner
+    np.testing.assert_array_equal(ours.vector, theirs.vector, strict=True)
+    assert (ours.window is None) == (theirs.window is None)
+    for held, wanted in zip(ours.contents or (), theirs.contents or (), strict=True):
+        np.testing.assert_array_equal(held, wanted)
+    at = list(fleet).index(stream)
+    np.testing.assert_array_equal(fleet.transmat_[at], hmm.transmat_)
+    np.testing.assert_array_equal(fleet.means_[at], hmm.means_)
+    np.testing.assert_array_equal(fleet.startprob_[at], hmm.startprob_)
+    np.testing.assert_array_equal(fleet.filtered_proba_[at], hmm.filtered_proba_)
+    assert fleet.n_samples_seen_[at] == hmm.n_samples_seen_
+    assert fleet.log_likelihood_[at] == hmm.log_likelihood_
+
+
+def assert_identical(one, other):
+    assert list(one) == list(other)
+    for stream in one:
+        assert_same(one, stream, other.extract(stream))
+
+
+def test_many_states_have_windows_and_few_have_none():
+    def levels(m):
+        return HMM(np.full(m, 1 / m), np.full((m, m), 1 / m), Gaussian("tied", means=np.arange(m), covars=0.2))
+
+    kinds = {24: True, 23: False}
+    for m, has_windows in kinds.items():
+        for update_every in (1, 100):
+            fleet = Fleet(init=levels(m), update_every=update_every).add([3])
+            assert isinstance(fleet._streams, WindowedStreams) == has_windows
+            assert (fleet.extract(3)._learner.window is not None) == has_windows
+    for settings in ({"shared": True}, {"engine": "dense"}):
+        assert not isinstance(Fleet(init=levels(24), **settings)._streams, WindowedStreams)
+
+
+@pytest.mark.parametrize("n_jobs", [1, 3])
+def test_each_stream_learns_what_it_would_learn_alone(n_jobs, monkeypatch):
+    monkeypatch.setattr(windowed, "MANY_ROWS", 0)
+    monkeypatch.setattr(windowed, "SEVERAL_ROWS", 0)
+    X = block(400)
+    fleet = fleet_of(n_jobs=n_jobs)
+    for piece in np.split(X[:150], [1, 40]):
+        fleet.partial_fit(piece)
+    values, ids = X[150:200].ravel(), np.tile(np.arange(N), 50)
+    fleet.partial_fit(np.insert(values, 99, 0.7), ids=np.insert(ids, 99, 9))
+    fleet.partial_fit([*X[200:].T, np.array([0.1, 0.2])])
+    for stream in range(N):
+        assert_same(fleet, stream, alone(X[:, stream]))
+    assert_same(fleet, 9, alone([0.7, 0.1, 0.2]))
+
+
+def test_follow_returns_what_was_known_at_each_row():
+    X = block(120)
+    proba, surprise = fleet_of().follow(X, return_surprise=True)
+    ids = np.tile(np.arange(N), len(X))
+    in_order, its_surprise = fleet_of().follow(X.ravel(), ids=ids, return_surprise=True)
+    np.testing.assert_array_equal(in_order.reshape(proba.shape), proba)
+    np.testing.assert_array_equal(its_surprise.reshape(surprise.shape), surprise)
+    for stream in range(N):
+        hmm = alone()
+        np.testing.assert_array_equal(proba[:, stream], hmm.follow(X[:, [stream]]))
+        assert -surprise[:, stream].sum() == pytest.approx(hmm.log_likelihood_)
+
+
+def test_streams_come_and_go():
+    X = block(100)
+    fleet = fleet_of().partial_fit(X)
+    hmm = fleet.extract(3)
+    hmm.partial_fit(X[:50, 3])
+    assert fleet.n_samples_seen_[3] == 100  # the fleet keeps its own
+    fleet.remove([0, 3]).add([77]).put(3, hmm).put(77, hmm)
+    assert list(fleet) == [1, 2, 4, 77, 3]
+    fleet.partial_fit([0.5], ids=[77])
+    assert_same(fleet, 3, hmm)
+    assert_same(fleet, 77, hmm.partial_fit([0.5]))
+    with pytest.raises(ValueError, match="another kind"):
+        fleet.put(9, OnlineHMM(init=models.rough_start("poisson")).partial_fit([1.0, 2.0]))
+
+
+def test_sequences_end_and_parameters_are_held():
+    X = block(60)
+    fleet = fleet_of().partial_fit(X[:30]).end_sequence([1]).freeze().partial_fit(X[30:])
+    hmms = [alone(X[:30, stream]) for stream in range(N)]
+    hmms[1].end_sequence()
+    for stream, hmm in enumerate(hmms):
+        assert_same(fleet, stream, hmm.freeze().partial_fit(X[30:, stream]))
+    assert fleet.extract(0)._learner.frozen
+    assert not fleet.unfreeze().extract(0)._learner.frozen
+
+
+def test_streams_with_and_without_windows_live_side_by_side(tmp_path, monkeypatch):
+    X = block(300)
+    hmms = [alone(X[:20, stream], engine="dense" if stream == 0 else "window") for stream in range(N)]
+    fleet = fleet_of().partial_fit(X[:20]).put(0, hmms[0])
+    with monkeypatch.context() as patch:
+        patch.setattr(learners, "MOST_ROOM", 0)  # a window that has to grow is given up
+        fleet.partial_fit(X[20:200, 1], ids=np.ones(180, dtype=np.int64))
+        hmms[1].partial_fit(X[20:200, 1])
+    fleet.save(tmp_path / "fleet.hmm")
+    loaded = hmmstream.load(tmp_path / "fleet.hmm")
+    for one in (fleet, loaded):
+        one.partial_fit(X[200:])
+    for stream, hmm in enumerate(hmms):
+        hmm.partial_fit(X[200:, stream])
+        for one in (fleet, loaded):
+            assert_same(one, stream, hmm)
+            assert (one.extract(stream)._learner.window is None) == (stream < 2)
+
+
+def test_a_stream_with_a_window_goes_on_in_a_fleet_that_has_none():
+    X = block(200)
+    fleet = Fleet(init=START).add(["a"]).put("a", alone(X[:100, 0])).partial_fit(X[100:, [0]])
+    np.testing.assert_allclose(fleet.transmat_[0], alone(X[:, 0]).transmat_, rtol=1e-12)
+    assert alone(X[:100, 0])._learner.window is not None
+
+
+def test_files_and_copies_continue_bit_for_bit(tmp_path):
+    X = block(200)
+    fleet = fleet_of(n_jobs=1).partial_fit(X[:70]).add([8])  # one that has seen nothing yet
+    fleet.save(tmp_path / "fleet.hmm")
+    others = [hmmstream.load(tmp_path / "fleet.hmm"), copy.deepcopy(fleet), pickle.loads(pickle.dumps(fleet))]
+    for one in (fleet, *others):
+        one.partial_fit([*X[70:].T, X[:, 0]])
+        assert_identical(one, fleet)
+
+
+def test_files_from_before_fleets_had_windows_are_read(tmp_path):
+    X = block(80)
+    fleet = Fleet(init=START).partial_fit(X)
+    document = describe(fleet)
+    document["prototype"]["engine"] = "window"  # which was not allowed, and "auto" was, for any number of states
+    (tmp_path / "fleet.hmm").write_bytes(pack({"version": 1, "holds": document, "notes": {}}))
+    loaded = hmmstream.load(tmp_path / "fleet.hmm")
+    assert isinstance(loaded._streams, WindowedStreams)
+    for one in (fleet, loaded):
+        one.partial_fit(X)
+    assert_identical(fleet, loaded)
+
+
+def test_damaged_files_are_refused(tmp_path):
+    fleet = fleet_of().partial_fit(block(20))
+    other = Fleet(init=models.rough_start("poisson"), engine="window").add([1])
+    for learner in (None, other.extract(1)._learner):
+        document = describe(fleet)
+        document["streams"]["of"]["learners"][2] = describe(learner)
+        (tmp_path / "bad.hmm").write_bytes(pack({"version": 1, "holds": document, "notes": {}}))
+        with pytest.raises(ModelFileError, match="do not fit the model"):
+            hmmstream.load(tmp_path / "bad.hmm")
+    document = describe(fleet)
+    document["streams"]["of"]["learners"].pop()
+    (tmp_path / "bad.hmm").write_bytes(pack({"version": 1, "holds": document, "notes": {}}))
+    with pytest.raises(ModelFileError, match="do not fit the model"):
+        hmmstream.load(tmp_path / "bad.hmm")
+
+
+@pytest.mark.parametrize("settings", [{"shared": True}, {"device": "cuda"}])
+def test_where_there_are_no_windows_the_error_says_so(settings):
+    with pytest.raises(ValueError, match="no windows"):
+        fleet_of(**settings)
+
+
+def test_what_fails_leaves_nothing_behind():
+    fleet = fleet_of(step=lambda n: 0.1 if n < 40 else 2.0).partial_fit(block(30))
+    twin = copy.deepcopy(fleet)
+    with pytest.raises(ValueError, match=r"step\(40\)"):
+        fleet.partial_fit(block(20)[:, :2].ravel(), ids=np.tile([0, 77], 20))
+    bad = block(5)
+    bad[3, 2] = np.inf
+    with pytest.raises(ValueError, match=r"X\[3, 2\]"):
+        fleet.partial_fit(bad)
+    with pytest.raises(ValueError, match="no windows"):
+        fleet.vectors  # noqa: B018
+    assert_identical(fleet, twin)
