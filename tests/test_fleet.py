@@ -378,6 +378,8 @@ def test_bad_input_is_refused_and_changes_nothing():
         ({"device": "tpu"}, "device must be"),
         ({"dtype": "float32"}, "for device='cuda'"),
         ({"n_jobs": 0}, "n_jobs"),
+        ({"engine": "windows"}, "engine must be one of"),
+        ({"engine": "windows", "shared": True}, "engine must be one of"),
         ({"shared": True, "device": "cuda"}, "on the CPU"),
         ({"shared": True, "averaging": Polyak(10)}, "not Polyak"),
     ]:

@@ -6,6 +6,7 @@ import pickle
 
 import models
 import numpy as np
+import psutil
 import pytest
 import reference
 from hypothesis import given, settings
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 import hmmstream
 from benchmarks import extended
 from benchmarks import window as exactness
-from hmmstream import HMM, Categorical, Gaussian, Learner, Masked, OnlineHMM, Power, Prior, StatisticAverage
+from hmmstream import HMM, Categorical, Fleet, Gaussian, Learner, Masked, OnlineHMM, Power, Prior, StatisticAverage
 from hmmstream import learner as learners
 from hmmstream.checkpoint import Builder, ModelFileError, describe
 from hmmstream.recursions import window
@@ -296,6 +297,72 @@ def test_damaged_windows_are_refused(tmp_path):
     hmm.save(tmp_path / "wrong.hmm")
     with pytest.raises(ModelFileError, match="window"):
         hmmstream.load(tmp_path / "wrong.hmm")
+
+
+@pytest.mark.parametrize(
+    ("place", "change"),
+    [
+        (learners.WINDOW_COUNT, 0.5),
+        (learners.WINDOW_COUNT, 1.0),
+        (learners.WINDOW_COUNT, -1000.0),
+        (learners.WINDOW_FIRST, 0.5),
+        (learners.WINDOW_FIRST, 1e6),
+        (learners.WINDOW_FIRST, np.nan),
+        (learners.MATRIX_IS_KEPT, 0.5),
+    ],
+)
+def test_a_clock_that_is_not_that_of_the_window_is_refused(place, change):
+    start = models.rough_start("gaussian-paper")
+    described = describe(learned(start, start.sample(500, 0)[0], "window"))
+    described["state"]["clock"] = described["state"]["clock"].copy()
+    described["state"]["clock"][place] += change
+    with pytest.raises(ValueError, match="window is not as its clock says"):
+        Builder().build(described)
+
+
+@pytest.mark.parametrize("matrix", [1.0, -1.0, 0.5, 2.0**40, np.nan])
+def test_entries_that_came_by_no_matrix_are_refused(matrix):
+    """All of them shifted, which is the same again once they are counted from the oldest."""
+    start = models.rough_start("gaussian-paper")
+    described = describe(learned(start, start.sample(500, 0)[0], "window"))
+    described["window"]["entries"][:, window.MATRIX] += matrix
+    with pytest.raises(ValueError, match="which transitions it came by"):
+        Builder().build(described)
+
+
+def test_room_that_a_file_asks_for_is_not_filled():
+    start = models.rough_start("gaussian-paper")
+    described = describe(learned(start, start.sample(500, 0)[0], "window"))
+    described["window"]["room"] = np.array([2**22, 2**22])
+    process = psutil.Process()
+    before = process.memory_info().rss
+    learner = Builder().build(described)
+    fleet = Fleet(init=start, engine="window").add([1])
+    fleet._streams.replace(0, learner)
+    assert all(len(one.window.entries) == 2**22 for one in (learner, copy.deepcopy(learner), *fleet._streams.learners))
+    assert process.memory_info().rss - before < 2**25
+
+
+@pytest.mark.parametrize("failure", [MemoryError, KeyboardInterrupt])
+@pytest.mark.parametrize(("name", "most_room"), [("refill", learners.MOST_ROOM), ("unroll", 0)])
+def test_a_window_that_cannot_grow_is_still_there(failure, name, most_room, monkeypatch):
+    X, start = models.paper_model().sample(400, 2)[0], models.paper_start()
+    one, twin = (learned(start, X[:60], "window", update_every=10) for _ in range(2))
+    monkeypatch.setattr(learners, "MOST_ROOM", most_room)
+
+    def fail(*arguments):
+        raise failure
+
+    with monkeypatch.context() as patch:
+        patch.setattr(window, name, fail)
+        with pytest.raises(failure):
+            one.learn(X[60:])
+    done = one.n_samples_seen
+    assert 60 < done < len(X)  # it had room for some
+    twin.learn(X[60:])
+    one.learn(X[done:])
+    assert (one.window is None) == (most_room == 0)
+    np.testing.assert_array_equal(one.vector, twin.vector)
 
 
 @pytest.mark.parametrize("room", [[31, 500], [512, 1], [2**40, 500], [512, -1], [512.0, 512.0], [512]])

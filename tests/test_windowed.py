@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import hmmstream
-from hmmstream import HMM, Fleet, Gaussian, OnlineHMM, StatisticAverage, windowed
+from hmmstream import HMM, Fleet, Gaussian, Learner, OnlineHMM, StatisticAverage, windowed
 from hmmstream import learner as learners
 from hmmstream.checkpoint import ModelFileError, describe, pack
 from hmmstream.windowed import WindowedStreams
@@ -183,6 +183,32 @@ def test_damaged_files_are_refused(tmp_path):
     (tmp_path / "bad.hmm").write_bytes(pack({"version": 1, "holds": document, "notes": {}}))
     with pytest.raises(ModelFileError, match="do not fit the model"):
         hmmstream.load(tmp_path / "bad.hmm")
+
+
+def test_streams_without_windows_are_no_streams_of_a_template_that_has_one(tmp_path):
+    document = describe(fleet_of().partial_fit(block(20)))
+    held = document["streams"]["of"]
+    del held["learners"]
+    for n_numbers in (2, fleet_of()._streams.template.vector.size):
+        held["vectors"] = np.ones((N, n_numbers))
+        (tmp_path / "bad.hmm").write_bytes(pack({"version": 1, "holds": document, "notes": {}}))
+        with pytest.raises(ModelFileError, match="do not fit the model"):
+            hmmstream.load(tmp_path / "bad.hmm")
+
+
+def test_streams_without_rows_are_passed_over(monkeypatch):
+    fleet = fleet_of().partial_fit(block(20))
+    twin = copy.deepcopy(fleet)
+    visited = []
+    learn = Learner.take
+    monkeypatch.setattr(Learner, "take", lambda one, *data: visited.append(one) or learn(one, *data))
+    fleet.partial_fit([0.5, 0.1], ids=[3, 1])
+    assert visited == [fleet._streams.learners[1], fleet._streams.learners[3]]
+    fleet.partial_fit(np.empty((0, N)))
+    assert len(visited) == 2
+    for stream, value in ((1, 0.1), (3, 0.5)):
+        assert_same(fleet, stream, twin.extract(stream).partial_fit([value]))
+    assert_same(fleet, 2, twin.extract(2))
 
 
 @pytest.mark.parametrize("settings", [{"shared": True}, {"device": "cuda"}])

@@ -23,7 +23,7 @@ from hmmstream.averaging import Polyak, Refined, StatisticAverage
 from hmmstream.emissions import FAMILIES, AutoRegressive, Emission, Independent, LinearRegression, Poisson
 from hmmstream.io.whole import write_whole
 from hmmstream.journal import Journal
-from hmmstream.learner import FIRST_ROOM, Learner, has_window
+from hmmstream.learner import FIRST_ROOM, MOST_ROOM, Learner, has_window
 from hmmstream.model import HMM
 from hmmstream.priors import Prior
 from hmmstream.record import Record, join
@@ -32,6 +32,7 @@ from hmmstream.recursions.state import (
     CLOCK_SIZE,
     LIKELIHOOD_FACTOR,
     LOG_LIKELIHOOD,
+    MATRIX_IS_KEPT,
     MEMORY,
     N_SEEN,
     OWN_PARTS,
@@ -40,7 +41,7 @@ from hmmstream.recursions.state import (
     WINDOW_FIRST,
     Shape,
 )
-from hmmstream.recursions.window import Contents
+from hmmstream.recursions.window import Contents, Window
 from hmmstream.schedule import Constant, Harmonic, Power, Schedule, Track, TwoPhase
 from hmmstream.selfstart import SelfStart
 from hmmstream.transitions import STRUCTURES, Masked, Tied, Transition
@@ -48,7 +49,6 @@ from hmmstream.transitions import STRUCTURES, Masked, Tied, Transition
 VERSION = 1  # of the format; a file of a later one is refused
 OURS = "hmmstream"  # our entry in the header
 DTYPES = ("float64", "int64", "bool")
-MOST_NUMBERS = 2**30  # that a file may ask room for, where a learner doubles it up to 2**27
 Contained = tuple[str, dict[str, Any]]  # our entry in the header, and the arrays
 
 # What a file can be made of, by the part it plays: new classes are registered here. Those of a user are passed to load.
@@ -389,19 +389,12 @@ class Builder:
                 raise ValueError(f"{name} does not have the shape of its model")
             part[:] = parts[name]
         if learner.window is not None:
-            held = described["window"]
-            first, counts = learner.vector[WINDOW_FIRST], (int(learner.vector[WINDOW_COUNT]), len(held["matrices"]))
-            least = np.maximum(counts, FIRST_ROOM)
-            contents = Contents(
-                **{"room": least, **held}
-            )  # files from before that was kept have the oldest entry first
-            for array, ring, count in zip(contents, learner.window, counts, strict=False):
-                _checked(array, (count, ring.shape[1]), "window")
-            room = _checked(contents.room, (2,), "window", "int64")
-            most = [MOST_NUMBERS // ring.shape[1] for ring in learner.window[:2]]
-            if ((room < least) | (room > np.maximum(least, most))).any() or not 0 <= first < room[0]:
-                raise ValueError("its window does not have the room of one")
-            learner.contents = contents
+            first, count, is_kept = learner.vector[[WINDOW_FIRST, WINDOW_COUNT, MATRIX_IS_KEPT]]
+            contents = self.contents(described["window"], shape, learner.window)
+            is_place = 0.0 <= first < contents.room[0] and first.is_integer()
+            if not is_place or count != len(contents.entries) or is_kept not in (0.0, 1.0):
+                raise ValueError("its window is not as its clock says")
+            learner.window = window.refill(learner.window, contents, int(first))
         learner.frozen = bool(described["frozen"])
         learner.latest = _checked(described["latest"], learner.latest.shape, "latest values")
         for name in COMPANIONS:
@@ -409,6 +402,21 @@ class Builder:
                 getattr(learner, name).restore(described[name])
         check_state(learner)
         return learner
+
+    def contents(self, held: Mapping[str, Any], shape: Shape, empty: Window) -> Contents:
+        """What is to be in a window that is still empty, if it fits."""
+        counts = np.array([len(held["entries"]), len(held["matrices"])])
+        sizes = np.array([ring.shape[1] for ring in (empty.entries, empty.matrices)])
+        least = np.maximum(counts, FIRST_ROOM)
+        contents = Contents(**{"room": least, **held})  # files from before it was kept have the oldest entry first
+        for array, count, size in zip(contents, counts, sizes, strict=False):
+            _checked(array, (count, size), "window's numbers")
+        room = _checked(contents.room, (2,), "window's numbers", "int64")
+        most = np.maximum(least, 2 * MOST_ROOM // sizes)  # it is doubled up to there
+        if (room < least).any() or (room > most).any():
+            raise ValueError("its window does not have the room of one")
+        check_window(contents, shape)
+        return contents
 
     def self_start(self, described: dict[str, Any]) -> SelfStart:
         """A search for a start, with what it has gathered."""
@@ -452,8 +460,6 @@ def check_state(learner: Learner) -> None:
     for probabilities in (state.startprob, state.phi, state.transmat):
         if (probabilities < 0.0).any() or not np.allclose(probabilities.sum(axis=-1), 1.0, rtol=0.0, atol=1e-8):
             raise ValueError("its probabilities do not sum to 1")
-    if learner.contents is not None:
-        check_window(learner.contents, learner._shape)
     learner.last_model  # noqa: B018  # the parameters make a model, or this says why not
 
 

@@ -13,7 +13,7 @@ from hmmstream import checkpoint, transitions
 from hmmstream.arrays import FloatArray, IntArray, is_integer, matrix, observations
 from hmmstream.averaging import Polyak, Refined, StatisticAverage
 from hmmstream.emissions import Emission, specification
-from hmmstream.learner import ROWS_A_STATE, Learner, has_window
+from hmmstream.learner import ROWS_A_STATE, Learner, check_engine, has_window
 from hmmstream.model import HMM
 from hmmstream.names import Names
 from hmmstream.online import OnlineHMM
@@ -99,6 +99,7 @@ class Fleet:
             raise ValueError("dtype='float32' is for device='cuda': on a CPU it would not be faster")
         if shared and device == "cuda":
             raise ValueError("shared=True learns on the CPU: leave device as it is")
+        check_engine(self.prototype.engine)
         if self.prototype.engine == "window" and (shared or device == "cuda"):
             raise ValueError("there are no windows of the past with shared=True or on a GPU: leave engine as it is")
         if n_jobs is not None and not (is_integer(n_jobs) and n_jobs >= 1):

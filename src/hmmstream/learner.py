@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from copy import copy
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -134,8 +135,7 @@ class Learner:
             raise ValueError(f"n_min must be an integer that is not negative, or math.inf, got {n_min!r}")
         if not (is_integer(update_every) and update_every >= 1):
             raise ValueError(f"update_every must be a positive integer, got {update_every!r}")
-        if engine not in ENGINES:
-            raise ValueError(f"engine must be one of {ENGINES}, got {engine!r}")
+        check_engine(engine)
         self.start = start
         self.engine = engine
         self.step = Power(0.6) if step is None else schedules.resolve(step)
@@ -592,22 +592,28 @@ class Learner:
             self._turn_dense()
             return
         is_full = contents.room == (len(contents.entries), len(contents.matrices))
-        self.vector[WINDOW_FIRST] = 0.0
-        self.contents = contents._replace(room=np.where(is_full, 2, 1) * contents.room)
+        larger = contents._replace(room=np.where(is_full, 2, 1) * contents.room)
+        self.window = window.refill(self.window, larger, int(self.vector[WINDOW_FIRST]))
 
     def _turn_dense(self) -> None:
         """Go on with the dense recursion for good: the chain remembers its state for too long."""
-        before, contents, shape, runs = self.state, self.contents, self._shape, self._cells.runs
+        vars(self).update(vars(self.as_dense()))  # at once: there may be no memory for it, or an interrupt
+
+    def as_dense(self) -> Learner:
+        """A learner that stands where this one does, and goes on from there without its window."""
+        dense, contents = copy(self), self.contents
         assert contents is not None
-        self.engine, self.window = "dense", None
-        self._lay_out()
-        self.vector = np.zeros(self._shape.size)
-        for name, part in self.state._asdict().items():
+        dense.engine, dense.window = "dense", None
+        dense._lay_out()
+        dense.vector = np.zeros(dense._shape.size)
+        state = dense.state
+        for name, part in state._asdict().items():
             if name not in ("tau", "base"):
-                part[:] = getattr(before, name)
-        self.vector[[WINDOW_FIRST, WINDOW_COUNT, MATRIX_IS_KEPT]] = 0.0
-        window.unroll(shape, before, contents, runs, self._cells.groups, self.state.tau)
-        self.state.tau[:] *= self.state.phi[:, np.newaxis]
+                part[:] = getattr(self.state, name)
+        state.clock[[WINDOW_FIRST, WINDOW_COUNT, MATRIX_IS_KEPT]] = 0.0
+        window.unroll(self._shape, self.state, contents, self._runs, self._cells.groups, state.tau)
+        state.tau[:] *= state.phi[:, np.newaxis]
+        return dense
 
     def _up_to_date(self) -> State:
         """The state with S as of the last observation, which a window computes only when it is needed."""
@@ -630,11 +636,6 @@ class Learner:
     def contents(self) -> Contents | None:
         """What is in the window, the oldest first."""
         return None if self.window is None else window.contents_of(self.window, self.vector)
-
-    @contents.setter
-    def contents(self, contents: Contents) -> None:
-        assert self.window is not None
-        self.window = window.refill(self.window, contents, int(self.vector[WINDOW_FIRST]))
 
     # --- what has been learned --------------------------------------------------------------------------------------
 
@@ -737,8 +738,8 @@ class Learner:
             if self.detector is not None:
                 self.detector.changes = before.changes
         self.vector = self.vector.copy()  # what was loaded may be read-only
-        self.window = self.window and window.copy_of(self.window)
         self._lay_out()
+        self.window = self.window and window.copy_of(self._shape, self._runs, self.window, self.vector)
 
     def __repr__(self) -> str:
         return f"<Learner of {self.start.n_components} states after {self.n_samples_seen:,} observations>"
@@ -747,6 +748,12 @@ class Learner:
 def within(starts: IntArray, first: int, last: int) -> IntArray:
     """Those starts of sequences that are in a piece of the rows, counted from its first row."""
     return starts[(starts >= first) & (starts < last)] - first if len(starts) else starts
+
+
+def check_engine(engine: Any) -> None:
+    """Refuse what is no engine."""
+    if engine not in ENGINES:
+        raise ValueError(f"engine must be one of {ENGINES}, got {engine!r}")
 
 
 def has_window(engine: str, n_states: int, update_every: int) -> bool:

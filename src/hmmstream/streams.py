@@ -524,11 +524,7 @@ def learner_of(template: Learner, vector: FloatArray) -> Learner:
 
 def dense_vector(learner: Learner) -> FloatArray:
     """The state vector that a learner has, or would have without its window."""
-    if learner.window is None:
-        return learner.vector
-    dense = copy(learner)
-    dense._turn_dense()
-    return dense.vector
+    return learner.vector if learner.window is None else learner.as_dense().vector
 
 
 def are_alike(one: Learner, other: Learner) -> bool:

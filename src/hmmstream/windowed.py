@@ -39,9 +39,10 @@ class WindowedStreams(Streams):
 
     def learn(self, data: Rows, filtered: FloatArray) -> None:
         self.steps_for(data)  # if they are none, that is said before any stream has learned
+        active = np.flatnonzero(np.diff(data.offsets))  # streams that have rows
 
         def work(start: int, stop: int) -> None:
-            for at in range(start, stop):
+            for at in active[start:stop]:
                 learner, numbers = self.learners[data.streams[at]], data.numbers(at)
                 learner.frozen = self.template.frozen
                 X = np.ascontiguousarray(data.X[numbers])
@@ -50,7 +51,8 @@ class WindowedStreams(Streams):
                 if len(filtered):
                     filtered[numbers] = its
 
-        share_out(work, data.offsets, self.n_jobs, max(MANY_ROWS, SEVERAL_ROWS * len(data.streams)))
+        offsets = np.append(data.offsets[active], data.offsets[-1])
+        share_out(work, offsets, self.n_jobs, max(MANY_ROWS, SEVERAL_ROWS * len(active)))
 
     def columns(self, at: IntArray) -> FloatArray:
         """Some numbers of each state vector: of those parts that stand in the same place with a window and without."""
@@ -73,7 +75,7 @@ class WindowedStreams(Streams):
             learner.window, learner.engine = None, "dense"
             learner._lay_out()
         else:
-            learner.window = window.copy_of(other.window)
+            learner.window = window.copy_of(learner._shape, learner._runs, other.window, other.vector)
         return learner
 
     def values(self) -> dict[str, FloatArray]:
@@ -87,12 +89,12 @@ class WindowedStreams(Streams):
 
     def restore(self, document: dict[str, Any], n: int) -> None:
         self.template.frozen = document["template"].frozen
-        if "vectors" in document:  # a file from before fleets had windows
+        if "vectors" in document and document["template"].window is None:  # a file from before fleets had windows
             dense = SeparateStreams(document["template"], self.n_jobs)
             dense.restore(document, n)
             learners = [dense.learner(place) for place in range(n)]
         else:
-            learners = document["learners"]
+            learners = document.get("learners", [])
         fit = [isinstance(learner, Learner) and are_alike(learner, self.template) for learner in learners]
         if len(fit) != n or not all(fit):
             raise ValueError("its streams do not fit the model")

@@ -114,12 +114,9 @@ def aligned(*shape: int) -> FloatArray:
     return memory[first : first + size].reshape(shape)
 
 
-def copy_of(window: Window) -> Window:
+def copy_of(shape: Any, runs: IntArray | None, window: Window, clock: FloatArray) -> Window:
     """The same in memory of its own."""
-    copy = Window(*(aligned(*part.shape) for part in window))
-    for ours, theirs in zip(copy, window, strict=True):
-        ours[:] = theirs
-    return copy
+    return refill(make(shape, runs, 0, 0), contents_of(window, clock), int(clock[WINDOW_FIRST]))
 
 
 def refill(window: Window, contents: Contents, first: int) -> Window:

@@ -21,14 +21,13 @@ from hmmstream import schedule
 from hmmstream.arrays import FloatArray
 from hmmstream.checkpoint import decode_with_notes
 from hmmstream.checkpoint import encode as serialized
-from hmmstream.fleet import Fleet
 from hmmstream.model import HMM
 from hmmstream.online import OnlineHMM
 from hmmstream.recursions import online
 from hmmstream.spark.columns import Columns
 from hmmstream.spark.keyed import count_refused, follow, judge, lowest, numbered
 from hmmstream.spark.session import session
-from hmmstream.spark.stored import classes_of, with_start
+from hmmstream.spark.stored import classes_of, fleet_of, with_start
 from hmmstream.spark.streaming import bucket
 from hmmstream.streams import Pace
 
@@ -140,7 +139,7 @@ def learn_shared(
     model = with_start(model, len(columns.values))
     if model.prior is not None or model.update_every != 1:
         raise ValueError("learn_shared knows neither a prior nor update_every: leave them out")
-    fleet = shared_fleet(model)
+    fleet = fleet_of(model, shared=True)
     m, step_size, classes = fleet.start.n_components, schedule.resolve(model.step), classes_of(model)
     kind = hashlib.sha256(serialized(fleet)).hexdigest()
 
@@ -212,16 +211,11 @@ def file_system(spark: SparkSession, path: str) -> tuple[Any, Any]:
     return place.getFileSystem(spark._jsc.hadoopConfiguration()), place
 
 
-def shared_fleet(model: OnlineHMM) -> Fleet:
-    """A bucket's keys before there are any."""
-    return Fleet(**model.get_params(deep=False) | {"engine": "dense"}, shared=True, n_jobs=1)
-
-
 class Bucket:
     """The keys of a bucket, as they were kept."""
 
     def __init__(self, model: OnlineHMM, states: pd.DataFrame) -> None:
-        self.fleet = shared_fleet(model)
+        self.fleet = fleet_of(model, shared=True)
         notes: dict[str, Any] = {"last": [], "refused": [], "log_scale": None}
         if len(states):
             self.fleet, notes = decode_with_notes(states["held"].iloc[0], classes_of(model))

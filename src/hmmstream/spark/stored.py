@@ -32,11 +32,11 @@ def with_start(model: OnlineHMM, n_features: int) -> OnlineHMM:
     return model
 
 
-def fleet_of(model: OnlineHMM) -> Fleet:
+def fleet_of(model: OnlineHMM, *, shared: bool = False) -> Fleet:
     """A fleet of such models, on one core: Spark has a task for each."""
-    if model.engine == "window":
+    if model.engine not in ("auto", "dense"):
         raise ValueError("the models of keys have no windows of the past: leave engine as it is")
-    return Fleet(**{**model.get_params(deep=False), "engine": "dense"}, n_jobs=1)
+    return Fleet(**{**model.get_params(deep=False), "engine": "dense"}, shared=shared, n_jobs=1)
 
 
 def models(path: str, key: Any = None, *, classes: Iterable[type] = ()) -> Any:
