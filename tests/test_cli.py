@@ -627,3 +627,13 @@ def test_without_pyspark_the_command_says_what_to_install(monkeypatch, capsys):
     columns = ["--key", "k", "--value", "v", "--order", "t"]
     assert main(["spark-learn", "in", "out", *columns, "--checkpoint", "there"]) == 2
     assert "pip install 'hmmstream[spark]'" in capsys.readouterr().err
+
+
+def test_the_suite_can_be_run_without_pyspark():
+    """Examples are looked for in all modules, and those on Spark cannot be imported."""
+    code = "import sys, pytest; sys.modules['pyspark'] = None; sys.exit(pytest.main(['--collect-only', '-q', 'src']))"
+    root = Path(__file__).parent.parent
+    run = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True)
+    assert run.returncode == 0, run.stdout
+    assert "src/hmmstream/model.py" in run.stdout
+    assert "hmmstream/spark" not in run.stdout
