@@ -25,7 +25,7 @@ LAYERS = [
     ["refinement", "starts"],
     ["learner"],
     ["streams"],
-    ["device", "names", "windowed"],
+    ["device", "learners", "names"],
     ["selfstart", "journal"],
     ["checkpoint"],
     ["estimator"],

@@ -15,7 +15,6 @@ from hmmstream import (
     HMM,
     BatchHMM,
     Constant,
-    Fleet,
     Gaussian,
     Learner,
     Masked,
@@ -153,8 +152,6 @@ def test_only_worlds_that_stay_as_they_are_have_a_second_stage():
     ):
         assert Learner(START, averaging="refined", **options).refinement is None
     assert Learner(START, averaging=Refined(), prior=Prior()).refinement is not None
-    with pytest.raises(ValueError, match="second stage"):
-        Fleet(init=START, averaging="refined")
 
 
 def test_a_family_without_derivatives_has_none():

@@ -241,6 +241,7 @@ def test_rows_that_cannot_be_learned_are_named(spark, kind):
         ({"order": "id", "key": "t"}, "an integer, a double, a date or a timestamp"),
         ({"model": OnlineHMM(init=HMM([1.0], [[1.0]], Gaussian("diag", [[0, 0]], [[1, 1]])))}, "of 2 columns"),
         ({"model": OnlineHMM(init=paper_start(), engine="window")}, "no windows of the past"),
+        ({"model": OnlineHMM(init=paper_start(), averaging="refined")}, "no second stage"),
         ({"output": "nonsense"}, "'rows' or 'models'"),
     ],
 )

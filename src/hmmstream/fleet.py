@@ -14,6 +14,7 @@ from hmmstream.arrays import FloatArray, IntArray, is_integer, matrix, observati
 from hmmstream.averaging import Polyak, Refined, StatisticAverage
 from hmmstream.emissions import Emission, specification
 from hmmstream.learner import ROWS_A_STATE, Learner, check_engine, has_window
+from hmmstream.learners import LearnerStreams
 from hmmstream.model import HMM
 from hmmstream.names import Names
 from hmmstream.online import OnlineHMM
@@ -24,7 +25,6 @@ from hmmstream.recursions.state import IN_SEQUENCE
 from hmmstream.schedule import Track
 from hmmstream.starts import find_start
 from hmmstream.streams import NO_ORDER, Rows, SeparateStreams, SharedStreams, Streams, are_alike, by_streams
-from hmmstream.windowed import WindowedStreams
 
 DEVICES = ("cpu", "cuda")
 DTYPES = ("float64", "float32")
@@ -50,9 +50,9 @@ class Fleet:
         Threads to use; None for all cores.
     **settings
         ``transition``, ``init``, ``step``, ``averaging``, ``n_min``, ``update_every``, ``engine``, ``prior``,
-        ``random_state``: as of OnlineHMM, but that there is no second stage: ``averaging="auto"`` is the averaged
-        statistic. With ``init="auto"`` all streams start from values found in the rows of the first call together.
-        Windows (``engine``) are for streams with models of their own, on the CPU.
+        ``random_state``: as of OnlineHMM, but that ``averaging="auto"`` is the averaged statistic; "refined" has the
+        second stage. With ``init="auto"`` all streams start from values found in the rows of the first call together.
+        Windows (``engine``) and the second stage are for streams with models of their own, on the CPU.
 
     Attributes
     ----------
@@ -104,8 +104,8 @@ class Fleet:
             raise ValueError("there are no windows of the past with shared=True or on a GPU: leave engine as it is")
         if n_jobs is not None and not (is_integer(n_jobs) and n_jobs >= 1):
             raise ValueError(f"n_jobs must be a positive integer or None, got {n_jobs!r}")
-        if self.prototype.averaging == "refined" or isinstance(self.prototype.averaging, Refined):
-            raise ValueError("a fleet has no second stage: averaging is 'auto', None or Polyak, not 'refined'")
+        if self.is_refined and (shared or device == "cuda"):
+            raise ValueError("there is no second stage with shared=True or on a GPU: leave averaging as it is")
         if self.prototype.step == "track" or isinstance(self.prototype.step, Track):
             raise ValueError("a fleet watches for no changes: to forget old observations, use Constant")
         if shared and isinstance(self.prototype.averaging, Polyak):
@@ -307,22 +307,28 @@ class Fleet:
         if prior is None and not isinstance(made.init, HMM):
             prior = Prior()  # as OnlineHMM has, where it finds its own start
         # Of few states a matrix of all streams is faster, also where M-steps are so seldom that one has a window
-        is_windowed = self.device == "cpu" and not self.shared and has_window(made.engine, start.n_components, 1)
+        needs_learners = self.is_refined or has_window(made.engine, start.n_components, 1)
+        has_learners = self.device == "cpu" and not self.shared and needs_learners
         template = Learner(
             start,
             step=made.step,
             averaging=StatisticAverage() if made.averaging == "auto" else made.averaging,
             n_min=made.n_min,
             update_every=made.update_every,
-            engine=made.engine if is_windowed else "dense",
+            engine=made.engine if has_learners else "dense",
             prior=prior,
         )
         if self.device == "cuda":
             from hmmstream.device import DeviceStreams  # which needs numba-cuda, and a GPU
 
             return DeviceStreams(template, self.dtype)
-        kind = SharedStreams if self.shared else WindowedStreams if is_windowed else SeparateStreams
+        kind = SharedStreams if self.shared else LearnerStreams if has_learners else SeparateStreams
         return kind(template, self._n_threads)
+
+    @property
+    def is_refined(self) -> bool:
+        """Whether its streams have the second stage."""
+        return self.prototype.averaging == "refined" or isinstance(self.prototype.averaging, Refined)
 
     @property
     def _n_threads(self) -> int:
@@ -424,7 +430,7 @@ class Fleet:
     def _separate(self) -> SeparateStreams:
         streams = self._known()
         if not isinstance(streams, SeparateStreams):
-            raise ValueError("vectors are of streams that have their own models and no windows, on the CPU")
+            raise ValueError("vectors are of streams with their own models, no windows and no second stage, on the CPU")
         return streams
 
     @property

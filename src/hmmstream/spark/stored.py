@@ -36,7 +36,10 @@ def fleet_of(model: OnlineHMM, *, shared: bool = False) -> Fleet:
     """A fleet of such models, on one core: Spark has a task for each."""
     if model.engine not in ("auto", "dense"):
         raise ValueError("the models of keys have no windows of the past: leave engine as it is")
-    return Fleet(**{**model.get_params(deep=False), "engine": "dense"}, shared=shared, n_jobs=1)
+    fleet = Fleet(**{**model.get_params(deep=False), "engine": "dense"}, shared=shared, n_jobs=1)
+    if fleet.is_refined:
+        raise ValueError("the models of keys have no second stage: averaging is 'auto', None or Polyak, not 'refined'")
+    return fleet
 
 
 def models(path: str, key: Any = None, *, classes: Iterable[type] = ()) -> Any:

@@ -45,8 +45,8 @@ def learn_stream(
         The column that puts the rows of a key in order: a number, a date or a timestamp. A row that does not come after
         all that its key has learned is refused.
     model : OnlineHMM
-        What each key starts as; it must have an ``init``, see :func:`find_start`. As in a :class:`~hmmstream.Fleet`,
-        there is no second stage.
+        What each key starts as; it must have an ``init``, see :func:`find_start`. There is no second stage:
+        ``averaging="auto"`` is the averaged statistic.
     start : DataFrame
         Models that some keys start from: what :func:`models` returned, or :func:`learn_table` with ``output="models"``.
         They are read when the checkpoint is new.

@@ -1,4 +1,4 @@
-"""Streams with windows of the past learn what each would learn alone, to the last bit."""
+"""Streams with windows of the past, or a second stage, learn what each would learn alone, to the last bit."""
 
 import copy
 import pickle
@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 import hmmstream
-from hmmstream import HMM, Fleet, Gaussian, Learner, OnlineHMM, StatisticAverage, windowed
-from hmmstream import learner as learners
+from hmmstream import HMM, Fleet, Gaussian, Learner, OnlineHMM, StatisticAverage, learners
+from hmmstream import learner as one_learner
+from hmmstream.averaging import Refined
 from hmmstream.checkpoint import ModelFileError, describe, pack
-from hmmstream.windowed import WindowedStreams
+from hmmstream.learners import LearnerStreams
 
 WORLD, START = models.paper_model(), models.paper_start()
 N = 5
@@ -59,16 +60,16 @@ def test_many_states_have_windows_and_few_have_none():
     for m, has_windows in kinds.items():
         for update_every in (1, 100):
             fleet = Fleet(init=levels(m), update_every=update_every).add([3])
-            assert isinstance(fleet._streams, WindowedStreams) == has_windows
+            assert isinstance(fleet._streams, LearnerStreams) == has_windows
             assert (fleet.extract(3)._learner.window is not None) == has_windows
     for settings in ({"shared": True}, {"engine": "dense"}):
-        assert not isinstance(Fleet(init=levels(24), **settings)._streams, WindowedStreams)
+        assert not isinstance(Fleet(init=levels(24), **settings)._streams, LearnerStreams)
 
 
 @pytest.mark.parametrize("n_jobs", [1, 3])
 def test_each_stream_learns_what_it_would_learn_alone(n_jobs, monkeypatch):
-    monkeypatch.setattr(windowed, "MANY_ROWS", 0)
-    monkeypatch.setattr(windowed, "SEVERAL_ROWS", 0)
+    monkeypatch.setattr(learners, "MANY_ROWS", 0)
+    monkeypatch.setattr(learners, "SEVERAL_ROWS", 0)
     X = block(400)
     fleet = fleet_of(n_jobs=n_jobs)
     for piece in np.split(X[:150], [1, 40]):
@@ -125,7 +126,7 @@ def test_streams_with_and_without_windows_live_side_by_side(tmp_path, monkeypatc
     hmms = [alone(X[:20, stream], engine="dense" if stream == 0 else "window") for stream in range(N)]
     fleet = fleet_of().partial_fit(X[:20]).put(0, hmms[0])
     with monkeypatch.context() as patch:
-        patch.setattr(learners, "MOST_ROOM", 0)  # a window that has to grow is given up
+        patch.setattr(one_learner, "MOST_ROOM", 0)  # a window that has to grow is given up
         fleet.partial_fit(X[20:200, 1], ids=np.ones(180, dtype=np.int64))
         hmms[1].partial_fit(X[20:200, 1])
     fleet.save(tmp_path / "fleet.hmm")
@@ -163,7 +164,7 @@ def test_files_from_before_fleets_had_windows_are_read(tmp_path):
     document["prototype"]["engine"] = "window"  # which was not allowed, and "auto" was, for any number of states
     (tmp_path / "fleet.hmm").write_bytes(pack({"version": 1, "holds": document, "notes": {}}))
     loaded = hmmstream.load(tmp_path / "fleet.hmm")
-    assert isinstance(loaded._streams, WindowedStreams)
+    assert isinstance(loaded._streams, LearnerStreams)
     for one in (fleet, loaded):
         one.partial_fit(X)
     assert_identical(fleet, loaded)
@@ -229,3 +230,63 @@ def test_what_fails_leaves_nothing_behind():
     with pytest.raises(ValueError, match="no windows"):
         fleet.vectors  # noqa: B018
     assert_identical(fleet, twin)
+
+
+# --- the second stage -----------------------------------------------------------------------------------------------
+
+
+def assert_refined_alike(fleet, stream, hmm):
+    ours, theirs = fleet.extract(stream), hmm
+    assert_same(fleet, stream, theirs)
+    one, other = (each._learner.refinement.document() for each in (ours, theirs))
+    np.testing.assert_equal(one, other)
+    if theirs._learner.refinement.is_active:
+        np.testing.assert_array_equal(ours.standard_errors_["means"], theirs.standard_errors_["means"])
+
+
+@pytest.fixture(scope="module")
+def long_block():
+    return np.hstack([WORLD.sample(6_000, stream)[0] for stream in range(2)])
+
+
+def test_each_stream_is_refined_as_it_would_be_alone(long_block, tmp_path, monkeypatch):
+    monkeypatch.setattr(learners, "MANY_ROWS", 0)
+    X = long_block
+    fleet = Fleet(init=START, averaging="refined", n_jobs=2)
+    fleet.partial_fit(X[:1_000]).partial_fit(X[1_000:3_500].ravel(), ids=np.tile([0, 1], 2_500))
+    fleet.end_sequence([1]).freeze().partial_fit(X[3_500:3_600]).unfreeze()
+    fleet.save(tmp_path / "fleet.hmm")
+    fleets = [fleet, hmmstream.load(tmp_path / "fleet.hmm"), copy.deepcopy(fleet), pickle.loads(pickle.dumps(fleet))]
+    hmms = [OnlineHMM(init=START).partial_fit(X[:3_500, [stream]]) for stream in (0, 1)]  # as it is by default
+    hmms[1].end_sequence()
+    for one in fleets:
+        one.partial_fit(X[3_600:])
+    for stream, hmm in enumerate(hmms):
+        hmm.freeze().partial_fit(X[3_500:3_600, [stream]]).unfreeze().partial_fit(X[3_600:, [stream]])
+        assert hmm._learner.refinement.is_proven
+        for one in fleets:
+            assert_refined_alike(one, stream, hmm)
+
+
+def test_a_stream_that_joins_is_refined_from_then_on(long_block):
+    alone = OnlineHMM(init=START).partial_fit(long_block[:5_000, [0]])
+    without = OnlineHMM(init=START, averaging=StatisticAverage()).partial_fit(long_block[:1_000, [0]])
+    fleet = Fleet(init=START, averaging="refined").add(["new"]).put("a", alone).put("b", without)
+    assert fleet.extract("new")._learner.refinement is not None
+    assert fleet.extract("b")._learner.refinement.is_interrupted  # its next row does not follow any that it knows
+    assert_refined_alike(fleet, "a", alone)
+    fleet.partial_fit(long_block[5_000:, 0], ids=["a"] * 1_000)
+    assert_refined_alike(fleet, "a", alone.partial_fit(long_block[5_000:, [0]]))
+    fleet.partial_fit(long_block[1_000:, 0], ids=["b"] * 5_000)
+    extracted = fleet.extract("b")
+    assert extracted._learner.refinement.is_proven
+    raw = without.partial_fit(long_block[1_000:, [0]]).last_model_
+    np.testing.assert_array_equal(extracted.last_model_.transmat, raw.transmat)
+    assert abs(extracted.transmat_ - WORLD.transmat).max() < 0.1
+
+
+@pytest.mark.parametrize("settings", [{"shared": True}, {"device": "cuda"}])
+def test_where_there_is_no_second_stage_the_error_says_so(settings):
+    for averaging in ("refined", Refined(10)):
+        with pytest.raises(ValueError, match="no second stage"):
+            Fleet(init=START, averaging=averaging, **settings)

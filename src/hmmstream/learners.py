@@ -1,7 +1,8 @@
-"""Streams of many states: each has a window of the past, as a learner by itself has."""
+"""Streams that are a learner each: those of many states have a window of the past, and some have a second stage."""
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -10,17 +11,19 @@ from hmmstream.arrays import FloatArray, IntArray
 from hmmstream.learner import Learner
 from hmmstream.record import Record
 from hmmstream.recursions import window
+from hmmstream.refinement import Refinement
 from hmmstream.streams import Rows, SeparateStreams, Streams, are_alike, learner_of, share_out
 
 MANY_ROWS = 2**8  # worth a second thread,
 SEVERAL_ROWS = 2**3  # if so many are of each stream: threads that come back to Python more often wait for each other
 
 
-class WindowedStreams(Streams):
-    """Streams with models of their own: a learner each.
+class LearnerStreams(Streams):
+    """Streams with models of their own, which no matrix would hold.
 
-    Windows differ in length, and where a chain remembers for long its learner turns to the dense recursion: no matrix
-    would hold them all. To call the compiled loop once for each stream takes little beside what many states take.
+    Windows differ in length, and where a chain remembers for long its learner turns to the dense recursion; a second
+    stage keeps rows for as long as it needs them. To call the compiled loop once for each stream takes little beside
+    what many states take, or a second stage.
     """
 
     def __init__(self, template: Learner, n_jobs: int) -> None:
@@ -76,6 +79,11 @@ class WindowedStreams(Streams):
             learner._lay_out()
         else:
             learner.window = window.copy_of(learner._shape, learner._runs, other.window, other.vector)
+        if learner.refinement is not None and other.refinement is not None:
+            learner.refinement = deepcopy(other.refinement)
+        elif learner.refinement is not None:  # it begins with the rows to come
+            learner.refinement = Refinement(learner.start)
+            learner.refinement.interrupt()
         return learner
 
     def values(self) -> dict[str, FloatArray]:
