@@ -29,6 +29,7 @@ from hmmstream import (
 )
 from hmmstream.checkpoint import ModelFileError, describe, pack
 from hmmstream.recursions.fleet import PIECE
+from hmmstream.recursions.state import LIKELIHOOD_FACTOR, TIME
 
 WORLD, START = models.paper_model(), models.paper_start()
 N = 6
@@ -406,6 +407,42 @@ def test_files_and_copies_continue_bit_for_bit(tmp_path, shared):
         np.testing.assert_array_equal(other._streams.vectors, fleet._streams.vectors)
         np.testing.assert_array_equal(other.transmat_, fleet.transmat_)
         np.testing.assert_array_equal(other.ids, fleet.ids)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_streams_are_saved_wherever_their_likelihood_stands(tmp_path, shared):
+    """Its last factor waits as long as it is no larger than 1e300, and no smaller than 1e-300."""
+    probs = np.array([[0.9, 0.1], [0.2, 0.8]])
+    sharp = HMM(START.startprob, probs, Gaussian("tied", means=[0.0, 1.0], covars=1e-4))
+    blurred = HMM(START.startprob, probs, Gaussian("tied", means=[0.0, 1e3], covars=1e4))
+    factors = []
+    for world in (sharp, blurred):
+        X = np.hstack([world.sample(150, stream)[0] for stream in range(20)])
+        fleet = Fleet(init=world, shared=shared).partial_fit(X[:100])
+        factors.extend(fleet._streams.vectors[:, LIKELIHOOD_FACTOR])
+        fleet.save(tmp_path / "fleet.hmm")
+        other = hmmstream.load(tmp_path / "fleet.hmm")
+        others = [other] if shared else [other, Fleet(init=world).resume(fleet.ids, fleet.vectors)]
+        for one in (fleet, *others):
+            one.partial_fit(X[100:])
+            np.testing.assert_array_equal(one.log_likelihood_, fleet.log_likelihood_)
+            np.testing.assert_array_equal(one.transmat_, fleet.transmat_)
+    assert min(factors) < 1e-100
+    assert max(factors) > 1e100
+
+
+@pytest.mark.parametrize(
+    ("at", "value"),
+    [(TIME, -1.0), (TIME, 2.0**60), (LIKELIHOOD_FACTOR, 0.0), (LIKELIHOOD_FACTOR, math.inf), (-1, 1e999)],
+)
+def test_vectors_that_no_stream_leads_to_are_refused_and_the_others_stay(at, value):
+    fleet = Fleet(init=START).partial_fit(block(10))
+    before, vectors = fleet.vectors.copy(), fleet.vectors.copy()
+    vectors[1, at] = value
+    with pytest.raises(ValueError, match=r"its (clocks|streams)"):
+        fleet.resume(range(10, 10 + N), vectors)
+    assert list(fleet) == list(range(N))
+    np.testing.assert_array_equal(fleet.vectors, before)
 
 
 def test_streams_with_names_are_saved_and_damaged_files_refused(tmp_path):

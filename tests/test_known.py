@@ -7,7 +7,10 @@ import numpy as np
 import pytest
 import reference
 
+import hmmstream
 from hmmstream import HMM, BatchHMM, Categorical, Gaussian, Learner, Masked, OnlineHMM
+from hmmstream.arrays import LARGEST_WEIGHT
+from hmmstream.recursions.state import LOG_LIKELIHOOD
 
 TOLERANCE = 1e-10
 
@@ -117,6 +120,24 @@ def test_weights_where_probabilities_vanish():
     plain = BatchHMM(init=masked, n_iter=1, tol=-np.inf).fit(X)
     weighted = BatchHMM(init=masked, n_iter=1, tol=-np.inf).fit(X, sample_weight=np.ones(len(X)))
     np.testing.assert_allclose(models.values(weighted.model_), models.values(plain.model_), rtol=1e-9)
+
+
+@pytest.mark.parametrize("at", [0, 1, 50])
+@pytest.mark.parametrize("engine", ["dense", "window"])
+def test_the_largest_weights_of_the_largest_observations_stay_finite(engine, at, tmp_path):
+    X, weights = models.paper_model().sample(100, 1)[0], np.ones(100)
+    X[at], weights[at : at + 2] = 1e160, LARGEST_WEIGHT  # the observation is taken for 1e150
+    learner = Learner(models.paper_start(), engine=engine)
+    learner.learn(X[:52], weights=weights[:52])
+    hmmstream.save(learner, tmp_path / "model.hmm")
+    learner = hmmstream.load(tmp_path / "model.hmm")
+    learner.learn(X[52:])
+    assert np.isfinite(np.delete(learner.vector, LOG_LIKELIHOOD)).all()
+    assert np.isfinite(models.values(learner.model)).all()
+    for weight in (1.001 * LARGEST_WEIGHT, np.inf, -1.0, np.nan):
+        weights[7] = weight
+        with pytest.raises(ValueError, match=r"sample_weight\[7\] .* from 0 to 1,000,000"):
+            learner.learn(X, weights=weights)
 
 
 def test_a_row_of_weight_zero_moves_the_filter_and_teaches_nothing():

@@ -218,6 +218,42 @@ def test_where_there_are_no_windows_the_error_says_so(settings):
         fleet_of(**settings)
 
 
+@pytest.mark.parametrize("engine", ["dense", "window"])
+def test_a_step_function_is_asked_once_for_each_time_that_comes(engine):
+    asked = []
+
+    def step(n):
+        asked.append(n)
+        return 0.1 if n < 60 else 2.0
+
+    X = block(60)
+    X[55:] = np.nan
+    fleet = fleet_of(step=step, engine=engine, n_jobs=1).partial_fit(X)  # windows grow meanwhile
+    n_seen = (~np.isnan(X)).sum(axis=0)
+    assert asked == list(range(1, n_seen.max()))
+    asked.clear()
+    fleet.add([8]).partial_fit([0.1, np.nan], ids=[2, 2])  # one that is new and has no rows asks for nothing
+    assert asked == [n_seen[2]]
+    hmm = OnlineHMM(init=START, engine=engine, averaging=StatisticAverage(), step=step).partial_fit(X[:, [2]])
+    assert_same(fleet, 2, hmm.partial_fit([0.1, np.nan]))
+
+
+def test_a_step_function_that_fails_late_leaves_nothing_behind():
+    n_calls = 0
+
+    def step(n):
+        nonlocal n_calls
+        n_calls += 1
+        return 0.1 if n_calls <= 70 else 1 / 0
+
+    fleet = fleet_of(step=step, n_jobs=1).partial_fit(block(50))
+    twin = copy.deepcopy(fleet)
+    with pytest.raises(ZeroDivisionError):
+        fleet.partial_fit(block(50))
+    n_calls = 0
+    assert_identical(fleet, twin)
+
+
 def test_what_fails_leaves_nothing_behind():
     fleet = fleet_of(step=lambda n: 0.1 if n < 40 else 2.0).partial_fit(block(30))
     twin = copy.deepcopy(fleet)

@@ -330,6 +330,26 @@ def test_entries_that_came_by_no_matrix_are_refused(matrix):
         Builder().build(described)
 
 
+def test_a_window_without_matrices_is_refused():
+    """Memory that nobody wrote to would take their place."""
+    start = models.rough_start("gaussian-paper")
+    described = describe(learned(start, start.sample(15, 0)[0], "window"))
+    described["window"]["matrices"] = described["window"]["matrices"][:0]
+    with pytest.raises(ValueError, match="which transitions it came by"):
+        Builder().build(described)
+
+
+@pytest.mark.parametrize(
+    ("at", "value"), [(window.KEEP, 1.5), (window.MOVED, 2.0), (window.EMISSION_WEIGHT, 1e7), (window.KEEP, -0.1)]
+)
+def test_weights_that_no_stream_leads_to_are_refused(at, value):
+    start = models.rough_start("gaussian-paper")
+    described = describe(learned(start, start.sample(500, 0)[0], "window"))
+    described["window"]["entries"][3, at] = value
+    with pytest.raises(ValueError, match="probabilities and weights"):
+        Builder().build(described)
+
+
 def test_room_that_a_file_asks_for_is_not_filled():
     start = models.rough_start("gaussian-paper")
     described = describe(learned(start, start.sample(500, 0)[0], "window"))

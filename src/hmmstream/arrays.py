@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 BLOCK_ROWS = 2**16
 UNKNOWN = -1  # the state of a row, where it is not known beforehand
+LARGEST_WEIGHT = 1e6  # of a row: with larger ones, sums of the squares of large observations would overflow
 
 BoolArray: TypeAlias = NDArray[np.bool_]
 FloatArray: TypeAlias = NDArray[np.float64]
@@ -144,9 +145,11 @@ def row_weights(weights: ArrayLike | None, n: int) -> FloatArray | None:
     array = np.array(weights, dtype=np.float64)
     if array.shape != (n,):
         raise ValueError(f"sample_weight must hold a number for each of the {n} rows of X, got {array.shape}")
-    bad = np.flatnonzero(~((array >= 0.0) & (array < np.inf)))
+    bad = np.flatnonzero(~((array >= 0.0) & (array <= LARGEST_WEIGHT)))
     if len(bad):
-        raise ValueError(f"sample_weight[{bad[0]}] is {array[bad[0]]}: a weight is finite and not negative")
+        raise ValueError(
+            f"sample_weight[{bad[0]}] is {array[bad[0]]}: a weight is a number from 0 to {LARGEST_WEIGHT:,.0f}"
+        )
     return array
 
 

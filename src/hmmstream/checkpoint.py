@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from hmmstream.arrays import known_states, row_weights
+from hmmstream.arrays import LARGEST_WEIGHT, known_states, row_weights
 from hmmstream.averaging import Polyak, Refined, StatisticAverage
 from hmmstream.emissions import FAMILIES, AutoRegressive, Emission, Independent, LinearRegression, Poisson
 from hmmstream.io.whole import write_whole
@@ -467,9 +467,13 @@ def check_window(contents: Contents, shape: Shape) -> None:
     """Refuse a window that no stream leads to."""
     head, statistic, inverse, phi = window.split(shape, contents.entries)
     steps = np.diff(head[:, window.MATRIX], prepend=0.0, append=max(len(contents.matrices) - 1, 0))
-    if not np.isin(steps, (0.0, 1.0)).all() or steps[-1] != 0.0 or len(contents.matrices) > len(head):
+    is_in_order = np.isin(steps, (0.0, 1.0)).all() and steps[:1].sum() == steps[-1] == 0.0
+    if not is_in_order or len(contents.matrices) > len(head) or (len(head) and not len(contents.matrices)):
         raise ValueError("its window does not say which transitions it came by")
-    for array, most in ((head, 1e150), (inverse, 1e251), (phi, 1.0 + 1e-8), (contents.matrices, 1.0 + 1e-8)):
+    shares = head[:, [window.KEEP, window.MOVED]]
+    weights = head[:, [window.TRANSITION_WEIGHT, window.EMISSION_WEIGHT]]
+    probabilities = ((phi, 1.0 + 1e-8), (contents.matrices, 1.0 + 1e-8))
+    for array, most in ((shares, 1.0), (weights, LARGEST_WEIGHT), (inverse, 1e251), *probabilities):
         if not ((array >= 0.0) & (array <= most)).all():
             raise ValueError("its window does not hold probabilities and weights")
     if not np.isfinite(statistic).all():

@@ -292,12 +292,12 @@ class Fleet:
                 f"the first call holds {n_seen} observations, too few to find a start for all streams: let it hold at "
                 f"least {ROWS_A_STATE * made.n_components}, or give init"
             )
-        order = data.order if len(data.order) else np.arange(len(data.X)).reshape(shape).T.ravel()
         is_start = np.zeros(len(data.X), dtype=np.bool_)
         is_start[data.offsets[:-1][np.diff(data.offsets) > 0]] = True
         structure, rng = transitions.resolve(made.transition), np.random.default_rng(made.random_state)
         prior = Prior() if made.prior is None else made.prior
-        return find_start(family, made.n_components, structure, Record(data.X[order], is_start), rng, prior)
+        record = Record(data.X[data.all_numbers()], is_start)
+        return find_start(family, made.n_components, structure, record, rng, prior)
 
     def _begin(self, start: HMM) -> Streams:
         made = self.prototype

@@ -50,7 +50,7 @@ from hmmstream.recursions.state import (
 )
 from hmmstream.recursions.window import Contents, Window
 from hmmstream.refinement import Refinement
-from hmmstream.schedule import Power, Schedule, Step, Track, evaluate, is_built_in
+from hmmstream.schedule import Power, Schedule, Sizes, Step, Track, is_built_in
 from hmmstream.starts import find_start
 
 NEVER = np.iinfo(np.int64).max
@@ -259,9 +259,12 @@ class Learner:
             self.end_sequence()
         return filtered
 
-    def take(self, data: Record, filtered: FloatArray) -> None:
-        """Learn from rows of all features, and write state probabilities as they stood at each row to ``filtered``."""
-        self._teach(data.X, np.flatnonzero(data.is_start), filtered, data.states, data.weights)
+    def take(self, data: Record, filtered: FloatArray, steps: Sizes | None = None) -> None:
+        """Learn from rows of all features, and write state probabilities as they stood at each row to ``filtered``.
+
+        ``steps`` are those of a user's function, if they are there already.
+        """
+        self._teach(data.X, np.flatnonzero(data.is_start), filtered, data.states, data.weights, steps=steps)
 
     def recall(self, data: Record) -> None:
         """Take in the first rows of the stream, from which the start was made: all count the same, and nothing is new.
@@ -430,13 +433,14 @@ class Learner:
         weights: FloatArray | None = None,
         *,
         is_recall: bool = False,
+        steps: Sizes | None = None,
     ) -> None:
         """Learn from rows, piece by piece where the second stage or the watch has something to do in between."""
         companion = self.refinement if self.detector is None else self.detector
         if companion is None or self.frozen or (is_recall and self.detector is not None):
             if companion is not None and len(X):
                 companion.interrupt()
-            self._run(X, starts, filtered, states, weights, is_recall=is_recall)
+            self._run(X, starts, filtered, states, weights, is_recall=is_recall, steps=steps)
             return
         if len(X) > companion.room:
             self._check_all(X)
@@ -515,6 +519,7 @@ class Learner:
         *,
         is_recall: bool = False,
         trial: FloatArray | None = None,
+        steps: Sizes | None = None,
     ) -> None:
         """Bring the state up to date, or in its place a copy, for a ``trial``: then the parameters are held."""
         if states is not None or weights is not None:
@@ -523,13 +528,14 @@ class Learner:
             loop = online.learn
         else:
             loop = self._loop or self._specialize()
-        steps = NO_STEPS
         n = int(self.vector[TIME])
         if is_recall:
-            steps = 1.0 / np.arange(n + 1.0, n + len(X) + 1.0)
-        elif not self._step_is_built_in:
-            n_missing = int(np.isnan(X).all(axis=1).sum())
-            steps = np.append(evaluate(self.step, n, n + len(X) - n_missing), 0.0)  # for missing rows at the end
+            sizes = 1.0 / np.arange(n + 1.0, n + len(X) + 1.0)
+        elif self._step_is_built_in:
+            sizes = NO_STEPS
+        else:
+            steps = steps or Sizes.ahead(self.step, n, n + int((~np.isnan(X)).any(axis=1).sum()))
+            sizes = steps.sizes[n - steps.first :]
         is_held = self.frozen or is_recall or trial is not None
         refused = loop(
             self.start.emission,
@@ -542,7 +548,7 @@ class Learner:
             self.window if trial is None or self.window is None else window.make(self._shape, self._runs, 2, 2),
             X,
             self._schedule,
-            steps,
+            sizes,
             starts,
             states,
             weights,
@@ -563,6 +569,7 @@ class Learner:
                 None if states is None else states[done:],
                 None if weights is None else weights[done:],
                 is_recall=is_recall,
+                steps=steps,
             )
             return
         if refused != ACCEPTED:

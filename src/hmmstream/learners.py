@@ -41,7 +41,7 @@ class LearnerStreams(Streams):
         del self.learners[n:]
 
     def learn(self, data: Rows, filtered: FloatArray) -> None:
-        self.steps_for(data)  # if they are none, that is said before any stream has learned
+        steps = self.steps_for(data)
         active = np.flatnonzero(np.diff(data.offsets))  # streams that have rows
 
         def work(start: int, stop: int) -> None:
@@ -50,7 +50,7 @@ class LearnerStreams(Streams):
                 learner.frozen = self.template.frozen
                 X = np.ascontiguousarray(data.X[numbers])
                 its = np.empty((len(X) if len(filtered) else 0, filtered.shape[1]))
-                learner.take(Record(X, np.zeros(len(X), dtype=np.bool_)), its)
+                learner.take(Record(X, np.zeros(len(X), dtype=np.bool_)), its, steps)
                 if len(filtered):
                     filtered[numbers] = its
 

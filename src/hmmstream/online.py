@@ -161,7 +161,7 @@ class OnlineHMM(HMMEstimator):
         lengths : integers that sum to n
             X is made of whole sequences of these lengths: each starts afresh, and the last one has ended.
         sample_weight : (n,)
-            How much each row counts in what is learned; one of weight 0 only moves the filter.
+            How much each row counts in what is learned, at most a million; one of weight 0 only moves the filter.
         """
         if "journal_" in self.__dict__:
             self.follow(X, y, lengths=lengths, sample_weight=sample_weight)

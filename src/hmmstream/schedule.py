@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
-from typing import Any, TypeAlias, TypeGuard
+from typing import Any, NamedTuple, TypeAlias, TypeGuard
 
 import numpy as np
 
@@ -221,6 +221,18 @@ def resolve(step: Any) -> Step:
         raise ValueError(f"step must be 'track', a schedule such as Power(0.6), or a function n -> gamma, got {step!r}")
     found: Step = step
     return found
+
+
+class Sizes(NamedTuple):
+    """Step sizes of a user's function, computed before they are needed: if they are none, nothing has changed yet."""
+
+    sizes: FloatArray
+    first: int  # the time of the first of them
+
+    @classmethod
+    def ahead(cls, step: Callable[[int], float], first: int, stop: int) -> Sizes:
+        """Those of times from ``first`` up to ``stop``, and a 0 for missing rows at the end."""
+        return cls(np.append(evaluate(step, first, stop), 0.0), first)
 
 
 def evaluate(step: Callable[[int], float], start: int, stop: int) -> FloatArray:

@@ -30,7 +30,7 @@ from hmmstream.recursions.state import (
     TIME,
     parts,
 )
-from hmmstream.schedule import Step, evaluate, is_built_in
+from hmmstream.schedule import Sizes, Step, evaluate, is_built_in
 
 MANY_ROWS, MANY_VALUES = 2**14, 2**20  # worth a second thread to learn from them, or only to look at or sort them
 NO_ORDER: IntArray = np.empty(0, dtype=np.int32)  # longer numbers would take longer to sort by
@@ -54,6 +54,18 @@ class Rows(NamedTuple):
         if not len(self.order):
             return slice(at, None, len(self.streams))
         return self.order[self.offsets[at] : self.offsets[at + 1]]
+
+    def all_numbers(self) -> IntArray:
+        """Those of all rows, one stream after the other."""
+        if len(self.order):
+            return self.order
+        return np.arange(len(self.X)).reshape(-1, max(len(self.streams), 1)).T.ravel()
+
+    def n_seen(self) -> IntArray:
+        """How many rows of each stream are not missing."""
+        n = np.diff(self.offsets)
+        is_seen = (~np.isnan(self.X[self.all_numbers()])).any(axis=1)
+        return np.bincount(np.repeat(np.arange(len(n)), n), weights=is_seen, minlength=len(n)).astype(np.int64)
 
     def first_refused(self, emission: Emission, n_jobs: int) -> int:
         """The place of the first value that cannot occur, counted along the rows, or ACCEPTED."""
@@ -157,14 +169,15 @@ class Streams(ABC):
     def restore(self, document: dict[str, Any], n: int) -> None:
         """Take over what a file held of ``n`` streams, if it fits."""
 
-    def steps_for(self, data: Rows) -> tuple[FloatArray, int]:
-        """Sizes of a user's steps for all rows, and the time of the first of them; none if the schedule is built in."""
+    def steps_for(self, data: Rows) -> Sizes:
+        """Sizes of a user's steps for all streams that have rows; none if the schedule is built in."""
         if self.template._step_is_built_in:
-            return NO_STEPS, 0
-        times = self.columns(np.array([TIME]))[data.streams, 0].astype(np.int64)
+            return Sizes(NO_STEPS, 0)
+        active = np.flatnonzero(np.diff(data.offsets))
+        times = self.columns(np.array([TIME]))[data.streams[active], 0].astype(np.int64)
         first = int(times.min(initial=NEVER))
-        stop = int((times + np.diff(data.offsets)).max(initial=first))
-        return evaluate(self.template.step, first, stop), first
+        stop = int((times + data.n_seen()[active]).max(initial=first))
+        return Sizes.ahead(self.template.step, first, stop)
 
     def filtered_proba(self) -> FloatArray:
         """Probability of each state now: (N, m)."""
@@ -233,12 +246,14 @@ class HostStreams(Streams):
 
     def take_over(self, vectors: Any, n: int) -> None:
         """Go on with the vectors of a file."""
-        self.room, self.n = checked(vectors, (n, self.room.shape[1])), n
-        clocks = self.columns(np.array([TIME, N_SEEN, IN_SEQUENCE, LIKELIHOOD_FACTOR, N_AVERAGED]))
-        if not np.isfinite(self.room[:, CLOCK_SIZE:]).all() or not ((clocks >= 0.0) & (clocks < 2.0**200)).all():
-            raise ValueError("its streams hold what no stream leads to")
-        if (self.room[:, TIME] > self.room[:, N_SEEN]).any() or (self.room[:, N_SEEN] >= 2.0**53).any():
+        room = checked(vectors, (n, self.room.shape[1]))
+        counts, factors = room[:, [TIME, N_SEEN, IN_SEQUENCE, N_AVERAGED]], room[:, LIKELIHOOD_FACTOR]
+        are_counts = ((counts >= 0.0) & (counts < 2.0**53)).all() and (room[:, TIME] <= room[:, N_SEEN]).all()
+        if not are_counts or not ((factors > 0.0) & (factors < np.inf)).all():
             raise ValueError("its clocks are wrong")
+        if not np.isfinite(room[:, CLOCK_SIZE:]).all():
+            raise ValueError("its streams hold what no stream leads to")
+        self.room, self.n = room, n
 
 
 class SeparateStreams(HostStreams):
@@ -256,7 +271,7 @@ class SeparateStreams(HostStreams):
 
     def learn(self, data: Rows, filtered: FloatArray) -> None:
         template, vectors = self.template, self.vectors
-        steps, first = self.steps_for(data)
+        steps = self.steps_for(data)
 
         def work(start: int, stop: int) -> None:
             fleet.learn_each(
@@ -266,8 +281,7 @@ class SeparateStreams(HostStreams):
                 *template._cells[1:],
                 *data[:4],
                 template._schedule,
-                steps,
-                first,
+                *steps,
                 filtered,
                 *self.rules(),
                 start,
