@@ -321,6 +321,42 @@ def test_a_stream_that_joins_is_refined_from_then_on(long_block):
     assert abs(extracted.transmat_ - WORLD.transmat).max() < 0.1
 
 
+@pytest.mark.parametrize("start", [HMM([0.5, 0.5], [[0.6, 0.4], [0.4, 0.6]], START.emission), START.relabel([1, 0])])
+def test_a_stream_that_began_elsewhere_goes_on_from_there(start, long_block, tmp_path):
+    X = long_block[:, 0]
+    hmm = OnlineHMM(init=start).partial_fit(X[:900])  # before its first look, for which it needs to know its start
+    fleet = Fleet(init=START, averaging="refined").put("a", hmm)
+    fleet.save(tmp_path / "fleet.hmm")
+    fleet.extract("a").save(tmp_path / "one.hmm")
+    one = hmmstream.load(tmp_path / "one.hmm").partial_fit(X[900:3_000])
+    fleets = fleet, hmmstream.load(tmp_path / "fleet.hmm")
+    hmm.partial_fit(X[900:3_000])
+    np.testing.assert_array_equal(one.transmat_, hmm.transmat_)
+    for each in fleets:
+        assert_refined_alike(each.partial_fit(X[900:3_000], ids=["a"] * 2_100), "a", hmm)
+
+
+def test_a_window_becomes_dense_in_a_fleet_without(long_block):
+    X = long_block[:, 0]
+    hmm = OnlineHMM(init=START, engine="window").partial_fit(X[:1_000])
+    fleet = Fleet(init=START, averaging="refined").put("a", hmm).partial_fit(X[1_000:], ids=["a"] * 5_000)
+    assert fleet.extract("a")._learner.window is None
+    np.testing.assert_allclose(fleet.transmat_[0], hmm.partial_fit(X[1_000:]).transmat_, rtol=1e-9)
+
+
+def test_what_cannot_be_put_leaves_no_stream(monkeypatch):
+    fleet = Fleet(init=START, averaging="refined").add(["a"])
+
+    def fail(*arguments):
+        raise MemoryError
+
+    monkeypatch.setattr(LearnerStreams, "replace", fail)
+    with pytest.raises(MemoryError):
+        fleet.put("b", OnlineHMM(init=START).partial_fit([0.1]))
+    assert list(fleet) == ["a"]
+    assert len(fleet.filtered_proba_) == 1
+
+
 @pytest.mark.parametrize("settings", [{"shared": True}, {"device": "cuda"}])
 def test_where_there_is_no_second_stage_the_error_says_so(settings):
     for averaging in ("refined", Refined(10)):

@@ -154,6 +154,25 @@ def test_only_worlds_that_stay_as_they_are_have_a_second_stage():
     assert Learner(START, averaging=Refined(), prior=Prior()).refinement is not None
 
 
+def test_an_interrupt_while_room_is_made_leaves_it_as_it_was(X, monkeypatch):
+    learner, concatenate, n_calls = learned(X[:FIRST_LOOK]), np.concatenate, 0
+
+    def interrupted(*arguments, **options):
+        nonlocal n_calls
+        n_calls += 1
+        if n_calls == 2:
+            raise KeyboardInterrupt
+        return concatenate(*arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(np, "concatenate", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            learner.learn(X[FIRST_LOOK : FIRST_LOOK + 200])
+    for _ in range(20):
+        learner.learn(X[:1_000])
+    assert learner.refinement.is_proven
+
+
 def test_a_family_without_derivatives_has_none():
     class Plain(models.ReferenceRayleigh):
         feature_gradient = hmmstream.IndependentFeatures.feature_gradient

@@ -400,10 +400,15 @@ class Fleet:
         its, mine = hmm._fitted(), streams.template
         if not are_alike(its, mine):
             raise ValueError(f"this fleet is of {mine.start.emission!r}, and {hmm!r} is of another kind")
+        n_before = len(self)
         if stream not in self:
             self.add([stream])
-        (place,) = self._places_of([stream])
-        streams.replace(int(place), its)
+        try:
+            (place,) = self._places_of([stream])
+            streams.replace(int(place), its)
+        except BaseException:
+            self._keep_first(n_before, streams)
+            raise
         return self
 
     def resume(self, ids: ArrayLike, vectors: FloatArray) -> Self:

@@ -43,6 +43,8 @@ class LearnerStreams(Streams):
     def learn(self, data: Rows, filtered: FloatArray) -> None:
         steps = self.steps_for(data)
         active = np.flatnonzero(np.diff(data.offsets))  # streams that have rows
+        for place in data.streams[active]:  # threads would wait for each other
+            self._specialize(self.learners[place])
 
         def work(start: int, stop: int) -> None:
             for at in active[start:stop]:
@@ -56,6 +58,12 @@ class LearnerStreams(Streams):
 
         offsets = np.append(data.offsets[active], data.offsets[-1])
         share_out(work, offsets, self.n_jobs, max(MANY_ROWS, SEVERAL_ROWS * len(active)))
+
+    def _specialize(self, learner: Learner) -> None:
+        """Have machine code for this learner: that of the template, if that has a window too, or has none either."""
+        if learner._loop is None:
+            one = self.template if (learner.window is None) == (self.template.window is None) else learner
+            learner._loop = one._loop or one._specialize()
 
     def columns(self, at: IntArray) -> FloatArray:
         """Some numbers of each state vector: of those parts that stand in the same place with a window and without."""
@@ -73,7 +81,10 @@ class LearnerStreams(Streams):
 
     def _going_on_from(self, other: Learner) -> Learner:
         """A learner like the template, which stands where the other one does."""
+        if other.window is not None and self.template.window is None:
+            other = other.as_dense()
         learner = learner_of(self.template, other.vector.copy())
+        learner.start = other.start
         if other.window is None:
             learner.window, learner.engine = None, "dense"
             learner._lay_out()

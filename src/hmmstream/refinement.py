@@ -197,10 +197,12 @@ class Refinement:
         first, last = self.n_rows, self.n_rows + len(data)
         if last > len(self.X):
             more = max(last, 2 * len(self.X)) - len(self.X)
-            self.X = np.concatenate([self.X, np.empty((more, self.X.shape[1]))])
-            self.is_start = np.concatenate([self.is_start, np.zeros(more, dtype=np.bool_)])
-            self.states = np.concatenate([self.states, np.full(more, UNKNOWN)])
-            self.weights = np.concatenate([self.weights, np.ones(more)])
+            self.X, self.is_start, self.states, self.weights = (  # at once: there may be an interrupt
+                np.concatenate([self.X, np.empty((more, self.X.shape[1]))]),
+                np.concatenate([self.is_start, np.zeros(more, dtype=np.bool_)]),
+                np.concatenate([self.states, np.full(more, UNKNOWN)]),
+                np.concatenate([self.weights, np.ones(more)]),
+            )
         self.X[first:last], self.is_start[first:last] = data.X, data.is_start
         self.has_states |= data.states is not None
         self.has_weights |= data.weights is not None
