@@ -320,6 +320,23 @@ def test_calls_that_fail_half_way_leave_the_streams_that_were_there(names, failu
     np.testing.assert_array_equal(fleet.vectors, twin.vectors)
 
 
+def test_what_a_new_stream_has_learned_before_an_interrupt_stays(monkeypatch):
+    fleet = Fleet(init=START, n_jobs=1).partial_fit([0.1], ids=["a"])
+    learn = streams.fleet.learn_each
+
+    def interrupted(*arguments):
+        learn(*arguments[:-1], 2)  # the first two streams
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(streams.fleet, "learn_each", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            fleet.partial_fit([0.3, 0.2, 0.7, 0.4], ids=["b", "a", "c", "b"])
+    assert list(fleet) == ["a", "b", "c"]
+    assert fleet.n_samples_seen_.tolist() == [2, 2, 0]
+    assert_same(fleet, "b", OnlineHMM(init=START, averaging=StatisticAverage()).partial_fit([0.3, 0.4]))
+
+
 def test_values_of_families_whose_parameters_are_made_of_others():
     start = models.rough_start("gaussian-mixture")
     fleet = Fleet(init=start)

@@ -282,19 +282,6 @@ def test_without_a_gpu_the_error_says_so():
         Fleet(init=models.paper_start(), device="cuda")
 
 
-def test_step_sizes_of_streams_whose_times_lie_apart():
-    from hmmstream.device import steps_for
-    from hmmstream.schedule import Power
-
-    times, stops = np.array([100, 0, 5, 103]), np.array([102, 7, 8, 110])
-    for step in (Power(0.6), lambda n: float(n) ** -0.6):
-        sizes, shifts = steps_for(step, times, stops)
-        assert len(sizes) == 8 + 2 + 7
-        for time, stop, shift in zip(times, stops, shifts, strict=True):
-            expected = [1.0 if n == 0 else n**-0.6 for n in range(time, stop)]
-            np.testing.assert_allclose(sizes[time - shift : stop - shift], expected)
-
-
 def test_the_kernel_compiles_for_a_gpu_that_is_not_there(monkeypatch):
     """In both precisions, for blocks and for rows by name, to the language of an H200, if the toolkit is there."""
     from types import SimpleNamespace

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import hmmstream
-from hmmstream import HMM, Fleet, Gaussian, Learner, OnlineHMM, StatisticAverage, learners
+from hmmstream import HMM, Constant, Fleet, Gaussian, Learner, OnlineHMM, Polyak, StatisticAverage, learners
 from hmmstream import learner as one_learner
 from hmmstream.averaging import Refined
 from hmmstream.checkpoint import ModelFileError, describe, pack
@@ -147,6 +147,28 @@ def test_a_stream_with_a_window_goes_on_in_a_fleet_that_has_none():
     assert alone(X[:100, 0])._learner.window is not None
 
 
+def test_a_stream_without_its_window_has_its_statistic_at_once():
+    settings = {"init": START, "update_every": 50, "averaging": StatisticAverage()}
+    hmm = OnlineHMM(engine="window", **settings).partial_fit(block(333)[:, 0])
+    stream = Fleet(**settings).put("a", hmm).extract("a")
+    for ours, theirs in zip(stream.statistic_, hmm.statistic_, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-12)
+
+
+@pytest.mark.parametrize("engine", ["dense", "window"])
+@pytest.mark.parametrize("kind", [{"averaging": Polyak(50)}, {"averaging": None}, {"step": Constant(0.02)}])
+def test_a_stream_that_was_averaged_in_another_way_is_averaged_anew(engine, kind):
+    X = WORLD.sample(700, 1)[0]
+    hmm = OnlineHMM(init=START, engine=engine).partial_fit(X[:500])
+    fleet = Fleet(init=START, engine=engine, **kind).put("a", hmm)
+    np.testing.assert_array_equal(fleet.transmat_[0], hmm.last_model_.transmat)  # nothing is averaged yet
+    iterates = [fleet.partial_fit(x, ids=["a"]).extract("a").last_model_.transmat for x in X[500:]]
+    reported = np.mean(iterates, axis=0) if kind.get("averaging") else iterates[-1]
+    np.testing.assert_allclose(fleet.transmat_[0], reported, rtol=1e-10)
+    back = Fleet(init=START, engine=engine).put("a", fleet.extract("a"))
+    np.testing.assert_array_equal(back.transmat_[0], iterates[-1])
+
+
 def test_files_and_copies_continue_bit_for_bit(tmp_path):
     X = block(200)
     fleet = fleet_of(n_jobs=1).partial_fit(X[:70]).add([8])  # one that has seen nothing yet
@@ -234,6 +256,13 @@ def test_a_step_function_is_asked_once_for_each_time_that_comes(engine):
     asked.clear()
     fleet.add([8]).partial_fit([0.1, np.nan], ids=[2, 2])  # one that is new and has no rows asks for nothing
     assert asked == [n_seen[2]]
+    asked.clear()
+    fleet.partial_fit([0.1, 0.2], ids=[8, 0])  # ages that lie far apart: no time in between is asked for
+    assert asked == [n_seen[0]]  # the first of all has no step
+    fleet.remove([8])
+    fleet.partial_fit([0.3], ids=[0])
+    hmm = OnlineHMM(init=START, engine=engine, averaging=StatisticAverage(), step=step).partial_fit(X[:, [0]])
+    assert_same(fleet, 0, hmm.partial_fit([0.2, 0.3]))
     hmm = OnlineHMM(init=START, engine=engine, averaging=StatisticAverage(), step=step).partial_fit(X[:, [2]])
     assert_same(fleet, 2, hmm.partial_fit([0.1, np.nan]))
 

@@ -154,20 +154,22 @@ def test_only_worlds_that_stay_as_they_are_have_a_second_stage():
     assert Learner(START, averaging=Refined(), prior=Prior()).refinement is not None
 
 
-def test_an_interrupt_while_room_is_made_leaves_it_as_it_was(X, monkeypatch):
+@pytest.mark.parametrize("failure", [KeyboardInterrupt, MemoryError])
+def test_what_fails_while_room_is_made_leaves_it_as_it_was(failure, X, monkeypatch):
     learner, concatenate, n_calls = learned(X[:FIRST_LOOK]), np.concatenate, 0
 
-    def interrupted(*arguments, **options):
+    def failing(*arguments, **options):
         nonlocal n_calls
         n_calls += 1
         if n_calls == 2:
-            raise KeyboardInterrupt
+            raise failure
         return concatenate(*arguments, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(np, "concatenate", interrupted)
-        with pytest.raises(KeyboardInterrupt):
+        patch.setattr(np, "concatenate", failing)
+        with pytest.raises(failure):
             learner.learn(X[FIRST_LOOK : FIRST_LOOK + 200])
+    assert learner.refinement.is_interrupted  # online EM has learned from rows that the second stage has not seen
     for _ in range(20):
         learner.learn(X[:1_000])
     assert learner.refinement.is_proven

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from hmmstream import Constant, Harmonic, Learner, Polyak, Power, StatisticAverage, TwoPhase
-from hmmstream.schedule import evaluate
+from hmmstream.schedule import evaluate, sizes_of_each
 
 
 @pytest.fixture
@@ -87,7 +87,17 @@ def test_settings_that_make_no_sense_are_refused(make):
 @pytest.mark.parametrize("value", [0.0, -0.1, 1.5, np.nan, np.inf])
 def test_values_of_a_python_function_are_checked(value):
     with pytest.raises(ValueError, match=r"step\(5\) is"):
-        evaluate(lambda n: value if n == 5 else 0.5, 1, 10)
+        evaluate(lambda n: value if n == 5 else 0.5, np.arange(1, 10))
+
+
+def test_step_sizes_of_streams_whose_times_lie_apart():
+    times, stops = np.array([100, 0, 5, 103]), np.array([102, 7, 8, 110])
+    for step in (Power(0.6), lambda n: float(n) ** -0.6):
+        sizes, shifts = sizes_of_each(step, times, stops)
+        assert len(sizes) == 8 + 2 + 7
+        for time, stop, shift in zip(times, stops, shifts, strict=True):
+            expected = [1.0 if n == 0 else n**-0.6 for n in range(time, stop)]
+            np.testing.assert_allclose(sizes[time - shift : stop - shift], expected)
 
 
 def test_schedules_are_values():

@@ -11,8 +11,8 @@ from hmmstream.learner import Learner
 from hmmstream.recursions import cuda, online
 from hmmstream.recursions.rows import ACCEPTED
 from hmmstream.recursions.state import CLOCK_SIZE, LIKELIHOOD_FACTOR, LOG_LIKELIHOOD, TIME
-from hmmstream.schedule import Step, evaluate, is_built_in
-from hmmstream.streams import Rows, SeparateStreams, Streams, dense_vector
+from hmmstream.schedule import is_built_in, sizes_of_each
+from hmmstream.streams import Rows, SeparateStreams, Streams, vector_from
 
 STEPS_AHEAD = 2**15  # step sizes that are computed for blocks to come
 MOST_ROWS = 2**31 - 1  # of a stream at a time: the kernel counts them in 32 bits
@@ -96,7 +96,7 @@ class DeviceStreams(Streams):
             assert place == ACCEPTED, "values were looked at before"
             return
         times = self.clocks[TIME].copy_to_host().astype(np.int64)[data.streams]
-        steps, shifts = steps_for(self.template.step, times, times + np.diff(data.offsets))
+        steps, shifts = sizes_of_each(self.template.step, times, times + np.diff(data.offsets))
         self._span = None
         numbers = [cuda.to_device(array) for array in (data.streams, data.offsets, data.order, shifts)]
         sizes = cuda.to_device(steps.astype(self.dtype))
@@ -133,7 +133,7 @@ class DeviceStreams(Streams):
         sizes, start = self._steps
         if not start <= first <= stop <= start + len(sizes):
             ahead = STEPS_AHEAD if is_built_in(self.template.step) else 0
-            found, (start,) = steps_for(self.template.step, np.array([first]), np.array([stop + ahead]))
+            found, (start,) = sizes_of_each(self.template.step, np.array([first]), np.array([stop + ahead]))
             self._steps = sizes, start = cuda.to_device(found.astype(self.dtype)), int(start)
         return sizes, start
 
@@ -187,7 +187,7 @@ class DeviceStreams(Streams):
 
     def replace(self, place: int, learner: Learner) -> None:
         vectors = self._vectors()
-        vectors[:, place] = dense_vector(learner)
+        vectors[:, place] = vector_from(learner.as_dense(), self.template)
         self._set(vectors)
 
     def set_clock(self, places: IntArray, at: int, value: float) -> None:
@@ -255,24 +255,3 @@ def check_length(n_rows: int) -> None:
     """Refuse more rows of a stream than a kernel can count."""
     if n_rows > MOST_ROWS:
         raise ValueError(f"on a GPU a stream learns from at most {MOST_ROWS:,} rows at a time, got {n_rows:,}")
-
-
-def steps_for(step: Step, times: IntArray, stops: IntArray) -> tuple[FloatArray, IntArray]:
-    """Step sizes at all times from ``times`` up to ``stops`` of each stream, and at n for a stream in place n - shift.
-
-    Streams whose times overlap share a stretch of step sizes.
-    """
-    order = np.argsort(times, kind="stable")
-    reach = np.maximum.accumulate(stops[order])
-    is_first = np.append(True, times[order][1:] > reach[:-1])
-    first = np.flatnonzero(is_first)
-    starts, ends = times[order][first], reach[np.append(first[1:], len(order)) - 1]
-    n = np.concatenate([np.arange(start, end) for start, end in zip(starts, ends, strict=True)])
-    if is_built_in(step):
-        sizes = np.where(n == 0, 1.0, step.at(n.astype(np.float64)))
-    else:
-        sizes = np.concatenate([evaluate(step, int(start), int(end)) for start, end in zip(starts, ends, strict=True)])
-    places = np.cumsum(np.append(0, (ends - starts)[:-1]))
-    shifts = np.empty_like(times)
-    shifts[order] = (starts - places)[np.cumsum(is_first) - 1]
-    return sizes, shifts

@@ -21,7 +21,7 @@ from hmmstream.online import OnlineHMM
 from hmmstream.priors import Prior
 from hmmstream.record import Record
 from hmmstream.recursions import rows
-from hmmstream.recursions.state import IN_SEQUENCE
+from hmmstream.recursions.state import IN_SEQUENCE, N_SEEN
 from hmmstream.schedule import Track
 from hmmstream.starts import find_start
 from hmmstream.streams import NO_ORDER, Rows, SeparateStreams, SharedStreams, Streams, are_alike, by_streams
@@ -175,8 +175,11 @@ class Fleet:
             streams.add(len(added))
             streams.learn(data, filtered)
             self._streams = streams
-        except BaseException:  # a step function that fails, no memory, an interrupt: new streams go again
-            self._keep_first(n_before, streams)
+        except BaseException:  # a step function that fails, no memory, an interrupt
+            if streams.columns(np.array([N_SEEN]))[n_before:].any():
+                self._streams = streams  # what was learned stays
+            else:
+                self._keep_first(n_before, streams)
             raise
         return filtered.reshape(*shape, filtered.shape[1]) if follows else filtered
 

@@ -460,7 +460,7 @@ class Learner:
                     self.detector.take(piece, self._count_seen(piece.X))
                 elif self.refinement is not None:
                     self.refinement.take(piece)
-            except KeyboardInterrupt:
+            except (KeyboardInterrupt, MemoryError):
                 companion.interrupt()
                 raise
             self._work(is_recall=is_recall)
@@ -607,9 +607,11 @@ class Learner:
         vars(self).update(vars(self.as_dense()))  # at once: there may be no memory for it, or an interrupt
 
     def as_dense(self) -> Learner:
-        """A learner that stands where this one does, and goes on from there without its window."""
-        dense, contents = copy(self), self.contents
-        assert contents is not None
+        """A learner that stands where this one does and goes on from there without a window: itself, if it has none."""
+        contents = self.contents
+        if contents is None:
+            return self
+        dense = copy(self)
         dense.engine, dense.window = "dense", None
         dense._lay_out()
         dense.vector = np.zeros(dense._shape.size)
@@ -620,6 +622,7 @@ class Learner:
         state.clock[[WINDOW_FIRST, WINDOW_COUNT, MATRIX_IS_KEPT]] = 0.0
         window.unroll(self._shape, self.state, contents, self._runs, self._cells.groups, state.tau)
         state.tau[:] *= state.phi[:, np.newaxis]
+        state.S[:] = state.tau.sum(axis=0)  # which a window computes only when it is needed
         return dense
 
     def _up_to_date(self) -> State:

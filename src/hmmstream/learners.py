@@ -12,7 +12,8 @@ from hmmstream.learner import Learner
 from hmmstream.record import Record
 from hmmstream.recursions import window
 from hmmstream.refinement import Refinement
-from hmmstream.streams import Rows, SeparateStreams, Streams, are_alike, learner_of, share_out
+from hmmstream.schedule import Sizes
+from hmmstream.streams import Rows, SeparateStreams, Streams, are_alike, learner_of, share_out, vector_from
 
 MANY_ROWS = 2**8  # worth a second thread,
 SEVERAL_ROWS = 2**3  # if so many are of each stream: threads that come back to Python more often wait for each other
@@ -41,7 +42,7 @@ class LearnerStreams(Streams):
         del self.learners[n:]
 
     def learn(self, data: Rows, filtered: FloatArray) -> None:
-        steps = self.steps_for(data)
+        sizes, shifts = self.steps_for(data)
         active = np.flatnonzero(np.diff(data.offsets))  # streams that have rows
         for place in data.streams[active]:  # threads would wait for each other
             self._specialize(self.learners[place])
@@ -52,6 +53,7 @@ class LearnerStreams(Streams):
                 learner.frozen = self.template.frozen
                 X = np.ascontiguousarray(data.X[numbers])
                 its = np.empty((len(X) if len(filtered) else 0, filtered.shape[1]))
+                steps = Sizes(sizes, int(shifts[at])) if len(sizes) else None
                 learner.take(Record(X, np.zeros(len(X), dtype=np.bool_)), its, steps)
                 if len(filtered):
                     filtered[numbers] = its
@@ -81,9 +83,9 @@ class LearnerStreams(Streams):
 
     def _going_on_from(self, other: Learner) -> Learner:
         """A learner like the template, which stands where the other one does."""
-        if other.window is not None and self.template.window is None:
+        if self.template.window is None:
             other = other.as_dense()
-        learner = learner_of(self.template, other.vector.copy())
+        learner = learner_of(self.template, vector_from(other, self.template))
         learner.start = other.start
         if other.window is None:
             learner.window, learner.engine = None, "dense"

@@ -49,6 +49,7 @@ QUIET_LOOKS = 2  # in a row, after which the recursion is trusted
 GIVEN_UP = 12.0  # log-likelihood that is lost against online EM
 PROVEN = 3.0  # the same, at the end of a block: less than this is as good
 SIZES = 1e-100, 1e100  # of rates and variances: what is smaller or larger is taken for these
+MEMORY = Memory()  # of all second stages: a thread is at one at a time
 RIDGE = 1e-9  # of the information, each parameter in its own unit: what nobody knows stays as it is
 
 
@@ -119,7 +120,6 @@ class Refinement:
         self._chain = exact.Chain(self.model.n_components)
         self._groups, self._table = self._parameters.groups.ravel(), self._parameters.table.ravel()
         self._loops: dict[tuple[bool, bool], Any] = {}  # compiled, for rows with known states and weights or without
-        self._memory = Memory()
         self._last_step: tuple[tuple[int, ...], Step] | None = None
 
     @staticmethod
@@ -409,7 +409,7 @@ class Refinement:
         for part in sums:
             part[:] = 0.0
         phi, slopes, log_likelihood = np.log(position.phi), position.slopes.copy(), 0.0
-        work = Pass(point, min(len(data), LARGEST_BLOCK), self._memory, in_logs=True)
+        work = Pass(point, min(len(data), LARGEST_BLOCK), MEMORY, in_logs=True)
         for piece in work.blocks(len(data)):
             block = data[piece]
             of_block, by_row = information.follow(work, self._parameters, self._start_slopes, block, phi, slopes)
@@ -420,7 +420,7 @@ class Refinement:
 
     def _visits(self, values: FloatArray, data: Record) -> FloatArray:
         """Expected number of rows in each state of which something was seen."""
-        filtered = inference.run(inference.filtered_probabilities, self._parameters.at(values), data, self._memory)
+        filtered = inference.run(inference.filtered_probabilities, self._parameters.at(values), data, MEMORY)
         is_seen = ~np.isnan(data.X).all(axis=1) & (True if data.weights is None else data.weights > 0.0)
         return np.asarray(is_seen @ filtered)
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeGuard
 
 import numpy as np
 
-from hmmstream.arrays import FloatArray
+from hmmstream.arrays import FloatArray, IntArray
 
 LARGEST_EXPONENT = 700.0  # of a finite number
 SETTLED = 5.0  # times its memory, after which a schedule that tracks has its last step
@@ -232,13 +232,31 @@ class Sizes(NamedTuple):
     @classmethod
     def ahead(cls, step: Callable[[int], float], first: int, stop: int) -> Sizes:
         """Those of times from ``first`` up to ``stop``, and a 0 for missing rows at the end."""
-        return cls(np.append(evaluate(step, first, stop), 0.0), first)
+        return cls(np.append(evaluate(step, np.arange(first, stop)), 0.0), first)
 
 
-def evaluate(step: Callable[[int], float], start: int, stop: int) -> FloatArray:
-    """Step sizes of a user's function for n = start, …, stop - 1. The first observation of all, n = 0, has none."""
-    sizes = np.array([1.0 if n == 0 else step(n) for n in range(start, stop)], dtype=np.float64)
+def sizes_of_each(step: Step, times: IntArray, stops: IntArray) -> tuple[FloatArray, IntArray]:
+    """Step sizes at all times from ``times`` up to ``stops`` of each stream, and at n for a stream in place n - shift.
+
+    Streams whose times overlap share a stretch of step sizes, and a user's function is asked for no others.
+    """
+    order = np.argsort(times, kind="stable")
+    reach = np.maximum.accumulate(stops[order])
+    is_first = np.append(True, times[order][1:] > reach[:-1])
+    first = np.flatnonzero(is_first)
+    starts, ends = times[order][first], reach[np.append(first[1:], len(order)) - 1]
+    n = np.concatenate([np.arange(start, end) for start, end in zip(starts, ends, strict=True)])
+    sizes = np.where(n == 0, 1.0, step.at(n.astype(np.float64))) if is_built_in(step) else evaluate(step, n)
+    places = np.cumsum(np.append(0, (ends - starts)[:-1]))
+    shifts = np.empty_like(times)
+    shifts[order] = (starts - places)[np.cumsum(is_first) - 1]
+    return sizes, shifts
+
+
+def evaluate(step: Callable[[int], float], times: IntArray) -> FloatArray:
+    """Step sizes of a user's function at these times. The first observation of all, n = 0, has none."""
+    sizes = np.array([1.0 if n == 0 else step(n) for n in times.tolist()], dtype=np.float64)
     bad = np.flatnonzero(~((sizes > 0.0) & (sizes <= 1.0)))
     if len(bad):
-        raise ValueError(f"step({start + bad[0]}) is {sizes[bad[0]]}: a step size must lie in (0, 1]")
+        raise ValueError(f"step({times[bad[0]]}) is {sizes[bad[0]]}: a step size must lie in (0, 1]")
     return sizes

@@ -24,13 +24,14 @@ from hmmstream.recursions.state import (
     IN_SEQUENCE,
     LIKELIHOOD_FACTOR,
     LOG_LIKELIHOOD,
+    MEMORY,
     N_AVERAGED,
     N_SEEN,
     NO_SHAPE,
     TIME,
     parts,
 )
-from hmmstream.schedule import Sizes, Step, evaluate, is_built_in
+from hmmstream.schedule import Step, evaluate, is_built_in, sizes_of_each
 
 MANY_ROWS, MANY_VALUES = 2**14, 2**20  # worth a second thread to learn from them, or only to look at or sort them
 NO_ORDER: IntArray = np.empty(0, dtype=np.int32)  # longer numbers would take longer to sort by
@@ -169,15 +170,17 @@ class Streams(ABC):
     def restore(self, document: dict[str, Any], n: int) -> None:
         """Take over what a file held of ``n`` streams, if it fits."""
 
-    def steps_for(self, data: Rows) -> Sizes:
-        """Sizes of a user's steps for all streams that have rows; none if the schedule is built in."""
-        if self.template._step_is_built_in:
-            return Sizes(NO_STEPS, 0)
-        active = np.flatnonzero(np.diff(data.offsets))
+    def steps_for(self, data: Rows) -> tuple[FloatArray, IntArray]:
+        """Sizes of a user's steps, and for each of the streams what its time is less to find them by.
+
+        There are none if the schedule is built in.
+        """
+        shifts, active = np.zeros(len(data.streams), dtype=np.int64), np.flatnonzero(np.diff(data.offsets))
+        if self.template._step_is_built_in or not len(active):
+            return NO_STEPS, shifts[:0]
         times = self.columns(np.array([TIME]))[data.streams[active], 0].astype(np.int64)
-        first = int(times.min(initial=NEVER))
-        stop = int((times + data.n_seen()[active]).max(initial=first))
-        return Sizes.ahead(self.template.step, first, stop)
+        sizes, shifts[active] = sizes_of_each(self.template.step, times, times + data.n_seen()[active])
+        return np.append(sizes, 0.0), shifts  # of missing rows at the end
 
     def filtered_proba(self) -> FloatArray:
         """Probability of each state now: (N, m)."""
@@ -291,7 +294,7 @@ class SeparateStreams(HostStreams):
         share_out(work, data.offsets, self.n_jobs)
 
     def replace(self, place: int, learner: Learner) -> None:
-        self.vectors[place] = dense_vector(learner)
+        self.vectors[place] = vector_from(learner.as_dense(), self.template)
 
     def learner(self, place: int) -> Learner:
         return learner_of(self.template, self.vectors[place].copy())
@@ -332,7 +335,7 @@ class Pace(NamedTuple):
         if is_built_in(step):
             gamma = np.asarray(step.at(times))
         else:
-            gamma = np.array([evaluate(step, n, n + 1)[0] for n in times.astype(np.int64).tolist()])
+            gamma = evaluate(step, times.astype(np.int64))
         fading = -np.log1p(-np.minimum(gamma, LARGEST_STEP))  # a row
         spans = 0.5 * (fading[1:] + fading[:-1]) * np.diff(times)
         since = np.append(np.cumsum(spans[::-1])[::-1], 0.0)  # of what fades from each moment to the end
@@ -424,7 +427,7 @@ class SharedStreams(HostStreams):
         if is_built_in(step):
             gamma = step.at(middle.astype(np.float64))
         else:
-            gamma = np.array([evaluate(step, n, n + 1)[0] for n in middle.tolist()])
+            gamma = evaluate(step, middle)
         gammas = np.where(before == 0, 1.0, -np.expm1(counts * np.log1p(-np.minimum(gamma, 1.0 - 1e-16))))
         gammas[counts == 0] = 0.0
         rescaling, weight, scale = np.ones(len(counts)), np.zeros(len(counts)), np.empty(len(counts))
@@ -536,9 +539,13 @@ def learner_of(template: Learner, vector: FloatArray) -> Learner:
     return learner
 
 
-def dense_vector(learner: Learner) -> FloatArray:
-    """The state vector that a learner has, or would have without its window."""
-    return learner.vector if learner.window is None else learner.as_dense().vector
+def vector_from(learner: Learner, template: Learner) -> FloatArray:
+    """The state vector of a stream like the template that goes on from where a learner stands."""
+    vector = learner.vector.copy()
+    vector[MEMORY] = template.vector[MEMORY]  # of the steps to come
+    if learner._average_kind != template._average_kind:  # its average is of something else, or is not wanted
+        vector[N_AVERAGED] = 0.0
+    return vector
 
 
 def are_alike(one: Learner, other: Learner) -> bool:

@@ -109,7 +109,7 @@ def learn_each(
     order: IntArray,
     schedule: FloatArray,
     steps: FloatArray,
-    first_step: int,
+    shifts: IntArray,
     filtered: FloatArray,
     n_min: int,
     update_every: int,
@@ -118,7 +118,7 @@ def learn_each(
     start: int,
     stop: int,
 ) -> None:
-    """Learn a model for each of the streams from ``start`` up to ``stop``. ``steps`` begin at first_step."""
+    """Learn a model for each of the streams from ``start`` up to ``stop``, with ``steps`` as of ``sizes_of_each``."""
     width, d = vectors.shape[1], emission.n_features
     numbers = vectors.ravel()  # views of all that follows are passed on without counting references
     no_starts = np.empty(0, dtype=np.int64)
@@ -138,7 +138,7 @@ def learn_each(
             time = int(vector[TIME])
             its_steps = view(sizes, 0, (0,))  # a long piece makes its own
             if len(steps) > 0:
-                its_steps = view(steps, time - first_step, (n,))
+                its_steps = view(steps, time - shifts[at], (n,))
             elif n < PIECE:
                 if time < first_size or time + n > first_size + n_sizes:
                     first_size, n_sizes = time, n
