@@ -29,7 +29,7 @@ from hmmstream import (
 )
 from hmmstream.checkpoint import ModelFileError, describe, pack
 from hmmstream.recursions.fleet import PIECE
-from hmmstream.recursions.state import LIKELIHOOD_FACTOR, TIME
+from hmmstream.recursions.state import CLOCK_SIZE, LIKELIHOOD_FACTOR, LOG_LIKELIHOOD, TIME
 
 WORLD, START = models.paper_model(), models.paper_start()
 N = 6
@@ -450,13 +450,21 @@ def test_streams_are_saved_wherever_their_likelihood_stands(tmp_path, shared):
 
 @pytest.mark.parametrize(
     ("at", "value"),
-    [(TIME, -1.0), (TIME, 2.0**60), (LIKELIHOOD_FACTOR, 0.0), (LIKELIHOOD_FACTOR, math.inf), (-1, 1e999)],
+    [
+        (TIME, -1.0),
+        (TIME, 2.0**60),
+        (LIKELIHOOD_FACTOR, 0.0),
+        (LIKELIHOOD_FACTOR, math.inf),
+        (LOG_LIKELIHOOD, math.nan),
+        (CLOCK_SIZE, 0.99),  # where the start distribution is
+        (-1, 1e999),
+    ],
 )
 def test_vectors_that_no_stream_leads_to_are_refused_and_the_others_stay(at, value):
     fleet = Fleet(init=START).partial_fit(block(10))
     before, vectors = fleet.vectors.copy(), fleet.vectors.copy()
     vectors[1, at] = value
-    with pytest.raises(ValueError, match=r"its (clocks|streams)"):
+    with pytest.raises(ValueError, match=r"its (clocks|streams|probabilities)"):
         fleet.resume(range(10, 10 + N), vectors)
     assert list(fleet) == list(range(N))
     np.testing.assert_array_equal(fleet.vectors, before)

@@ -138,6 +138,11 @@ def known_states(states: ArrayLike | None, n: int, n_components: int) -> IntArra
     return np.ascontiguousarray(array, dtype=np.int64) if (array != UNKNOWN).any() else None
 
 
+def are_distributions(probabilities: FloatArray) -> bool:
+    """Whether these are probabilities which sum to 1, along the last axis."""
+    return bool((probabilities >= 0.0).all() and (abs(probabilities.sum(axis=-1) - 1.0) <= 1e-8).all())
+
+
 def row_weights(weights: ArrayLike | None, n: int) -> FloatArray | None:
     """How much each row counts; None if all count 1."""
     if weights is None:

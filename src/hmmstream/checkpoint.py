@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from hmmstream.arrays import LARGEST_WEIGHT, known_states, row_weights
+from hmmstream.arrays import LARGEST_WEIGHT, are_distributions, known_states, row_weights
 from hmmstream.averaging import Polyak, Refined, StatisticAverage
 from hmmstream.emissions import FAMILIES, AutoRegressive, Emission, Independent, LinearRegression, Poisson
 from hmmstream.io.whole import write_whole
@@ -450,7 +450,7 @@ def check_state(learner: Learner) -> None:
     state = learner.state
     clock = dict(enumerate(state.clock))
     is_factor = 0.0 < clock.pop(LIKELIHOOD_FACTOR) < np.inf
-    if clock.pop(LOG_LIKELIHOOD) == np.inf or not clock.pop(MEMORY) >= 0.0 or not is_factor:
+    if not clock.pop(LOG_LIKELIHOOD) < np.inf or not clock.pop(MEMORY) >= 0.0 or not is_factor:
         raise ValueError("its clock is wrong")
     if not all(0.0 <= value < 2**53 for value in clock.values()) or clock[TIME] > clock[N_SEEN]:
         raise ValueError("its clock is wrong")
@@ -458,7 +458,7 @@ def check_state(learner: Learner) -> None:
         if not np.isfinite(part).all():
             raise ValueError(f"{name} must be finite numbers")
     for probabilities in (state.startprob, state.phi, state.transmat):
-        if (probabilities < 0.0).any() or not np.allclose(probabilities.sum(axis=-1), 1.0, rtol=0.0, atol=1e-8):
+        if not are_distributions(probabilities):
             raise ValueError("its probabilities do not sum to 1")
     learner.last_model  # noqa: B018  # the parameters make a model, or this says why not
 

@@ -10,7 +10,16 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hmmstream import parameters, transitions
-from hmmstream.arrays import FloatArray, IntArray, frozen, is_integer, observations, permutation, thresholds
+from hmmstream.arrays import (
+    FloatArray,
+    IntArray,
+    are_distributions,
+    frozen,
+    is_integer,
+    observations,
+    permutation,
+    thresholds,
+)
 from hmmstream.emissions import Emission
 from hmmstream.parameters import Parameters
 from hmmstream.transitions import Transition
@@ -75,7 +84,7 @@ class HMM:
         for name, values, shape in (("startprob", self.startprob, (m,)), ("transmat", self.transmat, (m, m))):
             if values.shape != shape:
                 raise ValueError(f"{name} must have shape {shape}, as the emission has {m} states, got {values.shape}")
-            if (values < 0.0).any() or (abs(values.sum(axis=-1) - 1.0) > 1e-8).any():
+            if not are_distributions(values):
                 raise ValueError(f"{name} must hold probabilities whose rows sum to 1, got {values.tolist()}")
         self.transition.check(self.transmat)
         self._complete = True

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hmmstream.arrays import BoolArray, FloatArray, IntArray
+from hmmstream.arrays import BoolArray, FloatArray, IntArray, are_distributions
 from hmmstream.averaging import Polyak
 from hmmstream.emissions import Emission
 from hmmstream.learner import NEVER, NO_STEPS, Learner
@@ -175,9 +175,9 @@ class Streams(ABC):
 
         There are none if the schedule is built in.
         """
+        if self.template._step_is_built_in or not len(data.X):
+            return NO_STEPS, np.empty(0, dtype=np.int64)
         shifts, active = np.zeros(len(data.streams), dtype=np.int64), np.flatnonzero(np.diff(data.offsets))
-        if self.template._step_is_built_in or not len(active):
-            return NO_STEPS, shifts[:0]
         times = self.columns(np.array([TIME]))[data.streams[active], 0].astype(np.int64)
         sizes, shifts[active] = sizes_of_each(self.template.step, times, times + data.n_seen()[active])
         return np.append(sizes, 0.0), shifts  # of missing rows at the end
@@ -247,15 +247,22 @@ class HostStreams(Streams):
     def set_clock(self, places: IntArray, at: int, value: float) -> None:
         self.vectors[places, at] = value
 
+    def distributions(self) -> tuple[IntArray, ...]:
+        """Where each stream has probabilities."""
+        return self.at.startprob, self.at.phi, self.at.transmat
+
     def take_over(self, vectors: Any, n: int) -> None:
         """Go on with the vectors of a file."""
         room = checked(vectors, (n, self.room.shape[1]))
         counts, factors = room[:, [TIME, N_SEEN, IN_SEQUENCE, N_AVERAGED]], room[:, LIKELIHOOD_FACTOR]
         are_counts = ((counts >= 0.0) & (counts < 2.0**53)).all() and (room[:, TIME] <= room[:, N_SEEN]).all()
-        if not are_counts or not ((factors > 0.0) & (factors < np.inf)).all():
+        are_finite = ((factors > 0.0) & (factors < np.inf)).all() and (room[:, LOG_LIKELIHOOD] < np.inf).all()
+        if not are_counts or not are_finite:
             raise ValueError("its clocks are wrong")
         if not np.isfinite(room[:, CLOCK_SIZE:]).all():
             raise ValueError("its streams hold what no stream leads to")
+        if not all(are_distributions(room[:, places]) for places in self.distributions()):
+            raise ValueError("its probabilities do not sum to 1")
         self.room, self.n = room, n
 
 
@@ -492,6 +499,9 @@ class SharedStreams(HostStreams):
 
     def filtered_proba(self) -> FloatArray:
         return self.columns(self._own().phi)
+
+    def distributions(self) -> tuple[IntArray, ...]:
+        return (self._own().phi,)
 
     def replace(self, place: int, learner: Learner) -> None:
         raise ValueError("the streams of a shared model have none of their own")
