@@ -53,8 +53,8 @@ from hmmstream.recursions.vectors import (
     where_above,
 )
 
-FORGOTTEN = 1e-15  # what is left of a difference when it is taken for nothing
-TRIFLE = 1e-20  # part of a difference that is not followed: m of them a step are nothing beside FORGOTTEN
+FORGOTTEN = 1e-18  # what is left of a difference when it is taken for nothing, also beside a state that is seldom there
+TRIFLE = 1e-23  # part of a difference that is not followed: m of them a step are nothing beside FORGOTTEN
 NOTHING = 1e-50  # what is less probable adds nothing: the M-step makes no transition less probable than 1e-40
 NEGLIGIBLE = 1e-40  # probability of a state that is not expected to be believed in later
 SETTLE_OFTEN, SETTLE_SELDOM = 16, 128  # rows: how often it is asked what has become final
