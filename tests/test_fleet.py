@@ -296,9 +296,11 @@ def test_calls_that_fail_half_way_leave_the_streams_that_were_there(names, failu
     def fail(*arguments):
         raise failure
 
-    for where, name in ((streams.SeparateStreams, "new_vector"), (streams.fleet, "learn_each")):
+    have_seen, learn_each = (streams.SeparateStreams, "have_seen"), (streams.fleet, "learn_each")
+    for places in ([(streams.SeparateStreams, "new_vector")], [learn_each], [learn_each, have_seen]):
         with monkeypatch.context() as patch:
-            patch.setattr(where, name, fail)
+            for place in places:
+                patch.setattr(*place, fail)
             with pytest.raises(failure):
                 fleet.partial_fit(np.zeros(40), ids=news)
         assert list(fleet) == names

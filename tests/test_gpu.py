@@ -10,6 +10,7 @@ import models
 import numpy as np
 import pytest
 
+import hmmstream
 from hmmstream import HMM, Constant, Fleet, Gaussian, Learner, Poisson, Polyak, Prior
 
 pytest.importorskip("numba_cuda", reason="needs numba-cuda: pip install 'hmmstream[gpu]'")
@@ -230,6 +231,32 @@ for factor in (1e-200, 1e-20, 1e200):
     assert 1e-38 < fleet._streams.clocks[LIKELIHOOD_FACTOR].copy_to_host()[0] < 1e38
     np.testing.assert_allclose(fleet.extract("it").log_likelihood_, one.log_likelihood_, rtol=1e-12)
 """
+
+
+SAVED = """
+import sys
+import numpy as np
+import hmmstream
+from hmmstream import Fleet, Gaussian, HMM
+
+start = HMM([0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]], Gaussian("tied", [0.0, 3.0], 1.0))
+X = start.sample(160, 0)[0].reshape(40, 4)
+fleet = Fleet(init=start, device="cuda", dtype="float32").partial_fit(X)
+fleet.save(sys.argv[1])
+loaded = hmmstream.load(sys.argv[1])
+assert loaded.device == "cuda"
+for one in (fleet, loaded):
+    one.partial_fit(X)
+np.testing.assert_array_equal(loaded._streams._vectors(), fleet._streams._vectors())
+"""
+
+
+def test_a_fleet_in_single_precision_is_saved_and_goes_on_with_a_gpu_and_without(tmp_path):
+    in_a_simulator(SAVED, tmp_path / "fleet.hmm")
+    fleet = hmmstream.load(tmp_path / "fleet.hmm").partial_fit([0.1], ids=[2])
+    assert fleet.n_samples_seen_.tolist() == [40, 40, 41, 40]
+    for stream in fleet:
+        np.testing.assert_allclose(fleet.extract(stream).last_model_.transmat.sum(axis=1), 1.0, rtol=1e-12)
 
 
 def test_a_likelihood_that_single_precision_cannot_hold_is_kept():

@@ -175,6 +175,38 @@ def test_what_fails_while_room_is_made_leaves_it_as_it_was(failure, X, monkeypat
     assert learner.refinement.is_proven
 
 
+@pytest.mark.parametrize("failure", [KeyboardInterrupt, MemoryError])
+def test_what_fails_while_one_row_is_kept_leaves_no_hole(failure, X, monkeypatch):
+    learner = learned(X[:100])
+
+    def fail(*arguments):
+        raise failure
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Refinement, "take_one", fail)
+        with pytest.raises(failure):
+            learner.learn_one(X[100, 0])
+    assert learner.refinement.is_interrupted
+
+
+@pytest.mark.parametrize("failure", [KeyboardInterrupt, MemoryError])
+def test_a_look_that_is_broken_off_is_done_again(failure, X, monkeypatch):
+    learner, twin = learned(X[: FIRST_LOOK - 1]), learned(X[: FIRST_LOOK - 1])
+
+    def fail(*arguments):
+        raise failure
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Refinement, "_find_determined", fail)
+        with pytest.raises(failure):
+            learner.learn(X[FIRST_LOOK - 1 : FIRST_LOOK])
+    twin.learn(X[FIRST_LOOK - 1 : FIRST_LOOK])
+    for one in (learner, twin):
+        one.learn(X[FIRST_LOOK : 3 * FIRST_LOOK])
+    assert learner.refinement.is_active
+    np.testing.assert_array_equal(learner.model.transmat, twin.model.transmat)
+
+
 def test_a_family_without_derivatives_has_none():
     class Plain(models.ReferenceRayleigh):
         feature_gradient = hmmstream.IndependentFeatures.feature_gradient

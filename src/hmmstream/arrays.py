@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 BLOCK_ROWS = 2**16
 UNKNOWN = -1  # the state of a row, where it is not known beforehand
+ROUNDING = 1e-8  # by how much the sum of some probabilities may differ from 1
 LARGEST_WEIGHT = 1e6  # of a row: with larger ones, sums of the squares of large observations would overflow
 
 BoolArray: TypeAlias = NDArray[np.bool_]
@@ -138,9 +139,9 @@ def known_states(states: ArrayLike | None, n: int, n_components: int) -> IntArra
     return np.ascontiguousarray(array, dtype=np.int64) if (array != UNKNOWN).any() else None
 
 
-def are_distributions(probabilities: FloatArray) -> bool:
+def are_distributions(probabilities: FloatArray, tolerance: float = ROUNDING) -> bool:
     """Whether these are probabilities which sum to 1, along the last axis."""
-    return bool((probabilities >= 0.0).all() and (abs(probabilities.sum(axis=-1) - 1.0) <= 1e-8).all())
+    return bool((probabilities >= 0.0).all() and (abs(probabilities.sum(axis=-1) - 1.0) <= tolerance).all())
 
 
 def row_weights(weights: ArrayLike | None, n: int) -> FloatArray | None:

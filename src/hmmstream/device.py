@@ -10,9 +10,9 @@ from hmmstream.arrays import FloatArray, IntArray
 from hmmstream.learner import Learner
 from hmmstream.recursions import cuda, online
 from hmmstream.recursions.rows import ACCEPTED
-from hmmstream.recursions.state import CLOCK_SIZE, LIKELIHOOD_FACTOR, LOG_LIKELIHOOD, TIME
+from hmmstream.recursions.state import CLOCK_SIZE, LIKELIHOOD_FACTOR, LOG_LIKELIHOOD, N_SEEN, TIME
 from hmmstream.schedule import is_built_in, sizes_of_each
-from hmmstream.streams import Rows, SeparateStreams, Streams, vector_from
+from hmmstream.streams import SINGLE_ROUNDING, Rows, SeparateStreams, Streams, vector_from
 
 STEPS_AHEAD = 2**15  # step sizes that are computed for blocks to come
 MOST_ROWS = 2**31 - 1  # of a stream at a time: the kernel counts them in 32 bits
@@ -185,6 +185,9 @@ class DeviceStreams(Streams):
         if len(places) < len(self):
             self._set(self._vectors()[:, places])
 
+    def have_seen(self, first: int) -> bool:
+        return bool(self.clocks.copy_to_host()[N_SEEN, first:].any())
+
     def replace(self, place: int, learner: Learner) -> None:
         vectors = self._vectors()
         vectors[:, place] = vector_from(learner.as_dense(), self.template)
@@ -215,10 +218,7 @@ class DeviceStreams(Streams):
     def on_host(self) -> SeparateStreams:
         """A copy of these streams on the host, to look at."""
         streams = self._as_they_are()
-        if self.dtype == "float32":  # whose probabilities sum to 1 only to so many digits
-            for at in (self.at.startprob, self.at.phi, self.at.transmat, self.at.mean_transmat):
-                probabilities = streams.room[:, at]
-                streams.room[:, at] /= np.maximum(probabilities.sum(axis=-1, keepdims=True), np.finfo(np.float32).tiny)
+        streams.normalize()
         return streams
 
     def _as_they_are(self) -> SeparateStreams:
@@ -247,7 +247,8 @@ class DeviceStreams(Streams):
 
     def restore(self, document: dict[str, Any], n: int) -> None:
         streams = SeparateStreams(self.template, 1)
-        streams.restore(document, n)
+        self.template.frozen = document["template"].frozen
+        streams.take_over(document["vectors"], n, SINGLE_ROUNDING)
         self._set(streams.vectors.T)
 
 

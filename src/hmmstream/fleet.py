@@ -21,7 +21,7 @@ from hmmstream.online import OnlineHMM
 from hmmstream.priors import Prior
 from hmmstream.record import Record
 from hmmstream.recursions import rows
-from hmmstream.recursions.state import IN_SEQUENCE, N_SEEN
+from hmmstream.recursions.state import IN_SEQUENCE
 from hmmstream.schedule import Track
 from hmmstream.starts import find_start
 from hmmstream.streams import NO_ORDER, Rows, SeparateStreams, SharedStreams, Streams, are_alike, by_streams
@@ -176,10 +176,12 @@ class Fleet:
             streams.learn(data, filtered)
             self._streams = streams
         except BaseException:  # a step function that fails, no memory, an interrupt
-            if streams.columns(np.array([N_SEEN]))[n_before:].any():
-                self._streams = streams  # what was learned stays
-            else:
-                self._keep_first(n_before, streams)
+            n_kept = n_before
+            try:
+                if streams.have_seen(n_before):  # what was learned stays
+                    n_kept, self._streams = len(self), streams
+            finally:  # there is a name for each stream whatever happens
+                self._keep_first(n_kept, streams)
             raise
         return filtered.reshape(*shape, filtered.shape[1]) if follows else filtered
 

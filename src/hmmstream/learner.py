@@ -285,8 +285,12 @@ class Learner:
             self._teach(row, NO_STARTS, self._not_filtered)
             return
         is_start = self.vector[IN_SEQUENCE] == 0.0
-        self._run(row, NO_STARTS, self._not_filtered)
-        refinement.take_one(row, is_start)
+        try:
+            self._run(row, NO_STARTS, self._not_filtered)
+            refinement.take_one(row, is_start)
+        except (KeyboardInterrupt, MemoryError):
+            refinement.interrupt()
+            raise
 
     def peek(self, x: Any) -> Peek:
         """What ``learn_one(x)`` would find, by the raw iterate; nothing is learned."""

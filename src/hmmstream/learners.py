@@ -11,6 +11,7 @@ from hmmstream.arrays import FloatArray, IntArray
 from hmmstream.learner import Learner
 from hmmstream.record import Record
 from hmmstream.recursions import window
+from hmmstream.recursions.state import N_SEEN
 from hmmstream.refinement import Refinement
 from hmmstream.schedule import Sizes
 from hmmstream.streams import Rows, SeparateStreams, Streams, are_alike, learner_of, share_out, vector_from
@@ -40,6 +41,9 @@ class LearnerStreams(Streams):
 
     def keep_first(self, n: int) -> None:
         del self.learners[n:]
+
+    def have_seen(self, first: int) -> bool:
+        return any(learner.vector[N_SEEN] > 0.0 for learner in self.learners[first:])
 
     def learn(self, data: Rows, filtered: FloatArray) -> None:
         sizes, shifts = self.steps_for(data)

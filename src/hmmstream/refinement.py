@@ -283,6 +283,9 @@ class Refinement:
         if is_last and best is None:
             self.begin(n_idle=self.n_rows)
             return
+        if best is not None:  # from here on all at once: what is broken off is done again
+            damping = self._damping(best.values, best.score.outer)
+            determined = self._find_determined(best.score.outer)
         self.is_active = best is not None
         self.is_proven &= self.is_active
         self.n_quiet = self.n_quiet + 1 if is_quiet and best is tops[0] else 0
@@ -290,8 +293,7 @@ class Refinement:
             self.is_trusted = self.n_quiet >= QUIET_LOOKS or is_last
             self.values, self.position = best.values, best.position
             self.information, self.scatter = best.score.outer, best.score.scatter
-            self.damping = self._damping(self.values, self.information)
-            self.determined = self._find_determined(self.information)
+            self.damping, self.determined = damping, determined
             self.n_done, self.rival, self.lost = self.n_rows, rival, 0.0
         self.next_look = min(2 * self.n_rows, self._largest)
         if self.is_trusted:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hmmstream.arrays import BoolArray, FloatArray, IntArray, are_distributions
+from hmmstream.arrays import ROUNDING, BoolArray, FloatArray, IntArray, are_distributions
 from hmmstream.averaging import Polyak
 from hmmstream.emissions import Emission
 from hmmstream.learner import NEVER, NO_STEPS, Learner
@@ -37,6 +37,7 @@ MANY_ROWS, MANY_VALUES = 2**14, 2**20  # worth a second thread to learn from the
 NO_ORDER: IntArray = np.empty(0, dtype=np.int32)  # longer numbers would take longer to sort by
 MOMENTS = 257  # of a period at which the weights of its observations are computed
 FEW = 16  # streams for each row: with more, it is faster to sort the rows than to go through all streams
+SINGLE_ROUNDING = 1e-5  # as ROUNDING, of many states in single precision
 LARGEST_STEP = 1.0 - 1e-9  # in them: the first of all observations has 1
 CUTS = np.array([0.0, 1 / 2, 3 / 4, 7 / 8, 15 / 16, 31 / 32])  # of each thread's share: at the end none waits for long
 FAINT = 1e-6  # a scale below this is worked into the statistics: weighted by one over it, the largest are still finite
@@ -143,6 +144,10 @@ class Streams(ABC):
         self.keep(np.arange(n))
 
     @abstractmethod
+    def have_seen(self, first: int) -> bool:
+        """Whether any stream from the ``first`` on has seen something. This takes no memory: there may be none left."""
+
+    @abstractmethod
     def learn(self, data: Rows, filtered: FloatArray) -> None:
         """Learn from rows, and write the filters after each to ``filtered``, unless that is empty."""
 
@@ -241,6 +246,9 @@ class HostStreams(Streams):
     def keep_first(self, n: int) -> None:
         self.n = n  # this takes no memory: there may be none left
 
+    def have_seen(self, first: int) -> bool:
+        return bool(self.vectors[first:, N_SEEN].any())
+
     def columns(self, at: IntArray) -> FloatArray:
         return self.vectors[:, at]
 
@@ -251,8 +259,8 @@ class HostStreams(Streams):
         """Where each stream has probabilities."""
         return self.at.startprob, self.at.phi, self.at.transmat
 
-    def take_over(self, vectors: Any, n: int) -> None:
-        """Go on with the vectors of a file."""
+    def take_over(self, vectors: Any, n: int, tolerance: float = ROUNDING) -> None:
+        """Go on with these vectors, whose probabilities sum to 1 as nearly as ``tolerance`` says."""
         room = checked(vectors, (n, self.room.shape[1]))
         counts, factors = room[:, [TIME, N_SEEN, IN_SEQUENCE, N_AVERAGED]], room[:, LIKELIHOOD_FACTOR]
         are_counts = ((counts >= 0.0) & (counts < 2.0**53)).all() and (room[:, TIME] <= room[:, N_SEEN]).all()
@@ -261,7 +269,7 @@ class HostStreams(Streams):
             raise ValueError("its clocks are wrong")
         if not np.isfinite(room[:, CLOCK_SIZE:]).all():
             raise ValueError("its streams hold what no stream leads to")
-        if not all(are_distributions(room[:, places]) for places in self.distributions()):
+        if not all(are_distributions(room[:, places], tolerance) for places in self.distributions()):
             raise ValueError("its probabilities do not sum to 1")
         self.room, self.n = room, n
 
@@ -325,7 +333,16 @@ class SeparateStreams(HostStreams):
 
     def restore(self, document: dict[str, Any], n: int) -> None:
         self.template.frozen = document["template"].frozen
-        self.take_over(document["vectors"], n)
+        self.take_over(document["vectors"], n, SINGLE_ROUNDING)
+        self.normalize()
+
+    def normalize(self) -> None:
+        """Let probabilities that do so to single precision only, as on a GPU, sum to 1."""
+        for at in (*self.distributions(), self.at.mean_transmat):
+            probabilities = self.vectors[:, at]
+            sums = probabilities.sum(axis=-1, keepdims=True)
+            is_off = (abs(sums - 1.0) > ROUNDING) & (sums > 0.0)  # others stay as they are, to the last bit
+            self.vectors[:, at] = probabilities / np.where(is_off, sums, 1.0)
 
 
 class Pace(NamedTuple):
