@@ -247,6 +247,14 @@ def test_bad_rows_are_counted_and_reported(stream, capsys):
     assert json.loads(capsys.readouterr().out)["rows"] == 502
 
 
+def test_no_notice_comes_after_an_error():
+    Path("bad.csv").write_text("y\n0.1\nbroken\n")
+    run("learn", "bad.csv", *START, code=2)
+    assert not any(
+        isinstance(thread, threading.Timer) and not thread.finished.is_set() for thread in threading.enumerate()
+    )
+
+
 def test_quiet_is_quiet(capfd):
     run("learn", "data.csv", *START, "--quiet", "--checkpoint", "m.hmm")
     run("learn", "data.csv", *START, "--quiet", "--checkpoint", "m.hmm")

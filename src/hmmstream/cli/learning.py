@@ -61,9 +61,11 @@ def learn(options: Namespace) -> int:
         notice = threading.Timer(PATIENCE_SECONDS, say, (options, COMPILING))
         notice.daemon = True
         notice.start()
-        for path, table in stop.until(tables(options, work.reading)):
-            learn_table(options, work, path, table, stop, notice.cancel)
-        notice.cancel()
+        try:
+            for path, table in stop.until(tables(options, work.reading)):
+                learn_table(options, work, path, table, stop, notice.cancel)
+        finally:
+            notice.cancel()
         seconds = time.perf_counter() - began
         if not work.n_rows and stop.signal is None:
             raise InputError("there are no rows to learn from")
