@@ -145,7 +145,7 @@ class Streams(ABC):
 
     @abstractmethod
     def have_seen(self, first: int) -> bool:
-        """Whether any stream from the ``first`` on has seen something. This takes no memory: there may be none left."""
+        """Whether any stream from the ``first`` on has seen something. This takes next to no memory: there may be little left."""
 
     @abstractmethod
     def learn(self, data: Rows, filtered: FloatArray) -> None:
