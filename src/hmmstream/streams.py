@@ -145,7 +145,7 @@ class Streams(ABC):
 
     @abstractmethod
     def have_seen(self, first: int) -> bool:
-        """Whether any stream from the ``first`` on has seen something. This takes next to no memory: there may be little left."""
+        """Whether any stream from the ``first`` on has seen something, found out in next to no memory."""
 
     @abstractmethod
     def learn(self, data: Rows, filtered: FloatArray) -> None:
