@@ -33,7 +33,18 @@ from hmmstream import (
     checkpoint,
     emissions,
 )
-from hmmstream.checkpoint import Builder, ModelFileError, describe, encode, load_with_notes, pack, put_back, take_out
+from hmmstream.checkpoint import (
+    FOLDED,
+    Builder,
+    ModelFileError,
+    decode,
+    describe,
+    encode,
+    load_with_notes,
+    pack,
+    put_back,
+    take_out,
+)
 from hmmstream.io.whole import remove_drafts
 
 WORLD = HMM([0.5, 0.5], [[0.95, 0.05], [0.3, 0.7]], Gaussian("tied", means=[0.0, 1.0], covars=0.5))
@@ -293,6 +304,39 @@ def test_a_file_cannot_ask_for_more_memory_than_it_has(tmp_path):
     refused(tmp_path / "model.hmm", "is not a model file")
 
 
+def test_what_would_make_a_header_too_long_stands_beside_it(tmp_path, monkeypatch):
+    """Readers refuse headers of 100 MB, which thousands of learners have, or millions of names."""
+    path = tmp_path / "model.hmm"
+    for source in sources():
+        plain = encode(source)
+        monkeypatch.setattr(checkpoint, "LONGEST_HEADER", 0)
+        hmmstream.save(source, path)
+        monkeypatch.undo()
+        assert encode(hmmstream.load(path)) == encode(decode(path.read_bytes())) == plain
+        with safe_open(path, framework="numpy") as file:
+            assert FOLDED in file.keys()  # noqa: SIM118
+            assert set(file.keys()) <= {FOLDED, *checkpoint.DTYPES}
+        content = path.read_bytes()
+        at = content.index(b'"holds') + 4  # in the document, which is an array now
+        path.write_bytes(content[:at] + b"x" + content[at + 1 :])
+        refused(path, "damaged")
+
+
+@pytest.mark.parametrize("shape", [[-1], [2.0, 2], [10**30], None])
+def test_arrays_that_are_not_where_a_file_says_are_refused(shape, tmp_path, monkeypatch):
+    def fold(text, arrays):
+        whole = checkpoint_fold(text, arrays)
+        text, places = json.loads(whole[FOLDED].tobytes())
+        places[0][2] = shape
+        return {**whole, FOLDED: np.frombuffer(json.dumps([text, places]).encode(), dtype=np.uint8)}
+
+    checkpoint_fold = checkpoint.fold
+    monkeypatch.setattr(checkpoint, "fold", fold)
+    monkeypatch.setattr(checkpoint, "LONGEST_HEADER", 0)
+    hmmstream.save(Learner(WORLD), tmp_path / "model.hmm")
+    refused(tmp_path / "model.hmm", "damaged")
+
+
 def sources():
     """Files of different kinds, to be damaged."""
     X = stream(200)
@@ -401,7 +445,7 @@ def hostile(document, rng):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_hostile_file_is_refused_or_is_a_model_that_works(tmp_path):
+def test_a_hostile_file_is_refused_or_is_a_model_that_works(tmp_path, monkeypatch):
     """4,000 files with right checksums and wrong contents. What is loaded learns, and stays finite."""
     rng = np.random.default_rng(6)
     path = tmp_path / "model.hmm"
@@ -412,6 +456,7 @@ def test_a_hostile_file_is_refused_or_is_a_model_that_works(tmp_path):
         documents.append({"tree": tree, "arrays": arrays})
     n_loaded = 0
     for trial in range(4000):
+        monkeypatch.setattr(checkpoint, "LONGEST_HEADER", (0, 2**24)[trial // len(documents) % 2])  # documents beside it
         try:
             document = hostile(documents[trial % len(documents)], rng)
             if document is None:

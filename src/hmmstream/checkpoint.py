@@ -3,12 +3,16 @@
 A file is in the safetensors format: arrays behind a header, readable by many tools. Our part of the header is a JSON
 document that says what the arrays are, with a checksum of both. Nothing in it is executed: objects are made again by
 their constructors, which check what they are given.
+
+Where that would make a header longer than readers take, as with very many streams, all arrays of a type are one, and
+the document is an array too.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import warnings
 from collections.abc import Callable, Iterable, Mapping
@@ -49,6 +53,9 @@ from hmmstream.transitions import STRUCTURES, Masked, Tied, Transition
 VERSION = 1  # of the format; a file of a later one is refused
 OURS = "hmmstream"  # our entry in the header
 DTYPES = ("float64", "int64", "bool")
+LONGEST_HEADER = 2**24  # bytes or so; readers take at most 100 MB
+ENTRY = 100  # bytes of an array in the header, besides its name
+FOLDED = "document"  # the array that a document is in, if the header has no room for it
 Contained = tuple[str, dict[str, Any]]  # our entry in the header, and the arrays
 
 # What a file can be made of, by the part it plays: new classes are registered here. Those of a user are passed to load.
@@ -135,9 +142,31 @@ def pack(document: Mapping[str, Any]) -> bytes:
     from safetensors.numpy import save as encoded
 
     arrays: dict[str, Any] = {}
-    text = json.dumps(take_out(document, arrays, ""), ensure_ascii=False)
+    text = json.dumps(take_out(document, arrays, ""))  # in ASCII: a name may hold what UTF-8 cannot say
+    if len(text) + sum(len(name) + ENTRY for name in arrays) > LONGEST_HEADER:
+        text, arrays = "", fold(text, arrays)
     header = {"sha256": digest(text, arrays), "document": text}
-    return encoded(arrays, {OURS: json.dumps(header, ensure_ascii=False)})
+    return encoded(arrays, {OURS: json.dumps(header)})
+
+
+def fold(text: str, arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """A document and its arrays in few arrays: those of a type one after the other."""
+    places = [(name, array.dtype.name, array.shape) for name, array in arrays.items()]
+    whole = {FOLDED: np.frombuffer(json.dumps([text, places]).encode(), dtype=np.uint8)}
+    for dtype in dict.fromkeys(array.dtype for array in arrays.values()):
+        whole[dtype.name] = np.concatenate([array.ravel() for array in arrays.values() if array.dtype == dtype])
+    return whole
+
+
+def unfold(whole: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """What was folded."""
+    text, places = json.loads(whole[FOLDED].tobytes())
+    arrays, done = {}, dict.fromkeys(whole, 0)
+    for name, dtype, shape in places:
+        size = math.prod(shape)
+        arrays[name] = whole[dtype][done[dtype] : done[dtype] + size].reshape(shape)
+        done[dtype] += size
+    return text, arrays
 
 
 def read(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -181,7 +210,8 @@ def unpack(contents: Callable[[], Contained], name: str) -> dict[str, Any]:
     try:
         text, arrays = contents()
         header = json.loads(text)
-        document = json.loads(header["document"])
+        named = unfold(arrays) if FOLDED in arrays else (header["document"], arrays)
+        document = json.loads(named[0])
         version = document["version"]
         if isinstance(version, int) and version > VERSION:
             raise ModelFileError(
@@ -192,7 +222,7 @@ def unpack(contents: Callable[[], Contained], name: str) -> dict[str, Any]:
             raise ModelFileError(f"{name} is in a format that was never in use: {version!r}")
         if digest(header["document"], arrays) != header["sha256"]:
             raise ModelFileError(f"{name} is damaged: its checksum is not that of what it holds")
-        return dict(put_back(document, arrays))
+        return dict(put_back(document, named[1]))
     except ModelFileError:
         raise
     except SafetensorError as error:
