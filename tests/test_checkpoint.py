@@ -456,7 +456,7 @@ def test_a_hostile_file_is_refused_or_is_a_model_that_works(tmp_path, monkeypatc
         documents.append({"tree": tree, "arrays": arrays})
     n_loaded = 0
     for trial in range(4000):
-        monkeypatch.setattr(checkpoint, "LONGEST_HEADER", (0, 2**24)[trial // len(documents) % 2])  # documents beside it
+        monkeypatch.setattr(checkpoint, "LONGEST_HEADER", (0, 2**24)[trial // len(documents) % 2])  # or beside it
         try:
             document = hostile(documents[trial % len(documents)], rng)
             if document is None:
