@@ -83,6 +83,19 @@ def test_features_and_a_mask_are_those_of_a_stream():
         fleet.partial_fit(X)
 
 
+@pytest.mark.parametrize("n_times", [1, 700, PIECE // 3, PIECE - 1, PIECE, PIECE + 1, 2 * PIECE + 5])
+def test_blocks_as_long_as_what_is_gathered_at_a_time_and_shorter_and_longer(n_times):
+    start = models.rough_start("gaussian-diag", "masked")
+    X = models.make("gaussian-diag", "masked").sample(7 * n_times, 6)[0].reshape(n_times, 7, 2)
+    for n_jobs in (1, 3):
+        fleet = Fleet(init=start, n_jobs=n_jobs)
+        proba = fleet.follow(X)
+        for stream in range(7):
+            alone = OnlineHMM(init=start, averaging=StatisticAverage())
+            np.testing.assert_array_equal(proba[:, stream], alone.follow(X[:, stream]))
+            np.testing.assert_array_equal(fleet.vectors[stream], alone._learner.vector)
+
+
 @pytest.mark.parametrize("kind", ["numbers", "names"])
 def test_rows_in_order_of_arrival(kind):
     rng = np.random.default_rng(1)

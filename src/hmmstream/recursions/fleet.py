@@ -77,17 +77,20 @@ def row_at(streams: IntArray, offsets: IntArray, order: IntArray, at: int, t: in
 def gather(
     X: FloatArray, streams: IntArray, offsets: IntArray, order: IntArray, at: int, first: int, gathered: FloatArray
 ) -> None:
-    """Copy a stream's rows from the ``first`` on, and where rows come in an order, those of the next streams too.
+    """Copy a stream's rows from the ``first`` on, and those of the next streams, as many as there is room for.
 
-    X has a column for each feature, and no gaps in memory.
+    X has a column for each feature, and no gaps in memory. Of a block there is room for whole streams, or part of one.
     """
     n, d = gathered.shape
     values = view(X, 0, (X.size,))
     if len(order) == 0:
-        for t in range(n):
+        n_times = min(n, offsets[at + 1] - offsets[at] - first)
+        for t in range(n_times):
             row = (first + t) * len(streams) + at
-            for a in range(d):
-                gathered[t, a] = values[row * d + a]
+            for to in range(t, n, n_times):
+                for a in range(d):
+                    gathered[to, a] = values[row * d + a]
+                row += 1
     else:
         rows = view(order, offsets[at] + first, (n,))
         for t in range(n):
@@ -132,8 +135,10 @@ def learn_each(
             n = min(PIECE, offsets[at + 1] - offsets[at] - done)
             first = offsets[at] + done
             if first + n > first_held + n_held:
-                # rows in any order are far apart in memory: to ask for many at a time takes little longer than for one
-                first_held, n_held = first, n if len(order) == 0 else min(PIECE, offsets[stop] - first)
+                # rows of a stream are far apart in memory: to ask for many at a time takes little longer than for one
+                first_held, n_held = first, min(PIECE, offsets[stop] - first)
+                if len(order) == 0:
+                    n_held = n if done > 0 else n * min(PIECE // n, stop - at)
                 gather(X, streams, offsets, order, at, done, view(gathered, 0, (n_held, d)))
             time = int(vector[TIME])
             its_steps = view(sizes, 0, (0,))  # a long piece makes its own
