@@ -1,11 +1,13 @@
 """Models on disk: whole, exact, and harmless whatever the file holds."""
 
+import copy
 import json
 import math
 import os
 import struct
 import subprocess
 import sys
+import tracemalloc
 
 import models
 import numpy as np
@@ -38,12 +40,14 @@ from hmmstream.checkpoint import (
     Builder,
     ModelFileError,
     decode,
+    decode_with_notes,
     describe,
     encode,
     load_with_notes,
     pack,
     put_back,
     take_out,
+    unfold,
 )
 from hmmstream.io.whole import remove_drafts
 
@@ -322,19 +326,31 @@ def test_what_would_make_a_header_too_long_stands_beside_it(tmp_path, monkeypatc
         refused(path, "damaged")
 
 
-@pytest.mark.parametrize("shape", [[-1], [2.0, 2], [10**30], None])
-def test_arrays_that_are_not_where_a_file_says_are_refused(shape, tmp_path, monkeypatch):
-    def fold(text, arrays):
-        whole = checkpoint_fold(text, arrays)
-        text, places = json.loads(whole[FOLDED].tobytes())
-        places[0][2] = shape
-        return {**whole, FOLDED: np.frombuffer(json.dumps([text, places]).encode(), dtype=np.uint8)}
+def test_only_what_is_too_long_for_a_header_stands_beside_it(monkeypatch):
+    """A backslash is four in the header, in which a document is a text in a text."""
+    for length, is_folded in ((2**24 - 2**10, False), (2**24, True)):
+        content = encode(WORLD, {"text": "\\" * (length // 2)})
+        assert (int.from_bytes(content[:8], "little") < 1000) == is_folded
+        assert len(decode_with_notes(content)[1]["text"]) == length // 2
+    learner = Learner(WORLD)
+    arrays = {}
+    text = json.dumps(take_out(describe(learner), arrays, ""))
+    monkeypatch.setattr(checkpoint, "LONGEST_HEADER", len(text) + 50 * len(arrays))
+    assert FOLDED.encode() + b'":{' in encode(learner)  # what the header says of arrays counts too
 
-    checkpoint_fold = checkpoint.fold
-    monkeypatch.setattr(checkpoint, "fold", fold)
-    monkeypatch.setattr(checkpoint, "LONGEST_HEADER", 0)
-    hmmstream.save(Learner(WORLD), tmp_path / "model.hmm")
-    refused(tmp_path / "model.hmm", "damaged")
+
+@pytest.mark.parametrize(
+    "shapes", [[[-1]], [[4], [-4], [4]], [[2.0, 2]], [[2**31, "a"]], [[2**31, [0]]], [[2**70]], [[3]], [None]]
+)
+def test_arrays_that_are_not_where_a_file_says_are_refused_at_once(shapes):
+    places = [(f"holds.{at}", "float64", shape) for at, shape in enumerate(shapes)]
+    text = json.dumps({"document": {}, "arrays": places})
+    few = {FOLDED: np.frombuffer(text.encode(), dtype=np.uint8), "float64": np.arange(2.0)}
+    tracemalloc.start()
+    with pytest.raises((ValueError, TypeError)):
+        unfold(few)
+    assert tracemalloc.get_traced_memory()[1] < 100_000
+    tracemalloc.stop()
 
 
 def sources():
@@ -429,7 +445,7 @@ def hostile(document, rng):
             elif kind == 3:
                 array = array[np.newaxis]
             else:
-                array = array.astype(rng.choice(["float64", "int64", "bool", "float32"]))
+                array = array.astype(rng.choice(["float64", "int64", "uint32", "bool", "float32"]))
             arrays[name] = array
         else:
             found = [path for path in places(tree) if len(path) > 1]
@@ -477,6 +493,17 @@ def test_a_hostile_file_is_refused_or_is_a_model_that_works(tmp_path, monkeypatc
             assert np.isfinite(held.model_.transmat).all()
             assert np.isfinite(held.filtered_proba_).all()
     assert n_loaded > 100  # mutations of numbers that may be what they are
+
+
+@pytest.mark.parametrize(
+    ("n", "change"), [(0, {"n_at_last_look": 1}), (5, {"n_at_last_look": 6}), (5, {"learner": None})]
+)
+def test_a_search_that_has_looked_at_other_rows_than_it_has_is_refused(n, change):
+    document = describe(OnlineHMM(2, random_state=0).partial_fit(stream(5)[:n]))
+    Builder().build(copy.deepcopy(document))  # as it is it can be read, also if its only rows were none
+    document["_learner"].update(change)
+    with pytest.raises(ValueError, match="not those that it has looked at"):
+        Builder().build(document)
 
 
 @pytest.mark.parametrize("family", ["gamma", "von-mises"])

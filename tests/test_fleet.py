@@ -486,14 +486,18 @@ def test_vectors_that_no_stream_leads_to_are_refused_and_the_others_stay(at, val
 
 
 def test_streams_with_names_are_saved_and_damaged_files_refused(tmp_path):
-    names = ["a", "é", "\ud800"]  # the last is half a character, as file names may hold
-    fleet = Fleet(init=START).partial_fit([1.0, 2.0, 3.0, 4.0], ids=[*names, "a"])
+    names = ["a", "é", "\U0001f600", "\ud83d\ude00", "\ud800"]  # the last two are halves of characters
+    fleet = Fleet(init=START).partial_fit([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], ids=[*names, "a"])
     fleet.save(tmp_path / "fleet.hmm")
     assert list(hmmstream.load(tmp_path / "fleet.hmm")) == names
     fleet.remove(names).save(tmp_path / "empty.hmm")
     assert list(hmmstream.load(tmp_path / "empty.hmm").partial_fit([1.0], ids=["c"])) == ["c"]
     fleet.partial_fit([1.0, 2.0], ids=["a", "b"])
-    for damage in ({"ids": ["a", "a"]}, {"ids": ["a"]}):
+    document = {"version": 1, "holds": {**describe(fleet), "ids": ["a", "b"]}, "notes": {}}  # as they were once kept
+    (tmp_path / "old.hmm").write_bytes(pack(document))
+    assert list(hmmstream.load(tmp_path / "old.hmm")) == ["a", "b"]
+    no_names = np.full((2, 1), 2**31, dtype=np.uint32), np.empty((2, 0), dtype=np.uint32), np.zeros(2, dtype=np.uint32)
+    for damage in ({"ids": ids} for ids in (["a", "a"], ["a"], *no_names)):
         document = {"version": 1, "holds": {**describe(fleet), **damage}, "notes": {}}
         (tmp_path / "bad.hmm").write_bytes(pack(document))
         with pytest.raises(ModelFileError):

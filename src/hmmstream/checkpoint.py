@@ -4,15 +4,14 @@ A file is in the safetensors format: arrays behind a header, readable by many to
 document that says what the arrays are, with a checksum of both. Nothing in it is executed: objects are made again by
 their constructors, which check what they are given.
 
-Where that would make a header longer than readers take, as with very many streams, all arrays of a type are one, and
-the document is an array too.
+Where that would make a header longer than readers take, as with very many streams, the small arrays of a type are one,
+and the document is an array too.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 import warnings
 from collections.abc import Callable, Iterable, Mapping
@@ -52,10 +51,11 @@ from hmmstream.transitions import STRUCTURES, Masked, Tied, Transition
 
 VERSION = 1  # of the format; a file of a later one is refused
 OURS = "hmmstream"  # our entry in the header
-DTYPES = ("float64", "int64", "bool")
-LONGEST_HEADER = 2**24  # bytes or so; readers take at most 100 MB
-ENTRY = 100  # bytes of an array in the header, besides its name
-FOLDED = "document"  # the array that a document is in, if the header has no room for it
+DTYPES = ("float64", "int64", "uint32", "bool")
+LONGEST_HEADER = 2**24  # bytes of text, which takes up to four times as much in a header; readers take 100 MB
+ENTRY = 100  # bytes that a header has of an array, besides its name
+LARGE = 2**12  # numbers of an array that keeps its name
+FOLDED = "document"  # what an array is called that the text is in; those of a document begin with "holds" or "notes"
 Contained = tuple[str, dict[str, Any]]  # our entry in the header, and the arrays
 
 # What a file can be made of, by the part it plays: new classes are registered here. Those of a user are passed to load.
@@ -83,7 +83,7 @@ def save(thing: Any, path: str | os.PathLike[str], notes: Mapping[str, Any] | No
 
     Parameters
     ----------
-    thing : OnlineHMM, BatchHMM, Learner or HMM
+    thing : OnlineHMM, BatchHMM, Fleet, Learner or HMM
     path : str or path
     notes : dict
         Whatever else is to be kept, in terms of JSON: see ``load_with_notes``.
@@ -142,31 +142,36 @@ def pack(document: Mapping[str, Any]) -> bytes:
     from safetensors.numpy import save as encoded
 
     arrays: dict[str, Any] = {}
-    text = json.dumps(take_out(document, arrays, ""))  # in ASCII: a name may hold what UTF-8 cannot say
+    text = json.dumps(take_out(document, arrays, ""))  # in ASCII, also what UTF-8 cannot say
     if len(text) + sum(len(name) + ENTRY for name in arrays) > LONGEST_HEADER:
         text, arrays = "", fold(text, arrays)
-    header = {"sha256": digest(text, arrays), "document": text}
-    return encoded(arrays, {OURS: json.dumps(header)})
+    return encoded(arrays, {OURS: json.dumps({"sha256": digest(text, arrays), "document": text})})
 
 
 def fold(text: str, arrays: Mapping[str, Any]) -> dict[str, Any]:
-    """A document and its arrays in few arrays: those of a type one after the other."""
-    places = [(name, array.dtype.name, array.shape) for name, array in arrays.items()]
-    whole = {FOLDED: np.frombuffer(json.dumps([text, places]).encode(), dtype=np.uint8)}
-    for dtype in dict.fromkeys(array.dtype for array in arrays.values()):
-        whole[dtype.name] = np.concatenate([array.ravel() for array in arrays.values() if array.dtype == dtype])
-    return whole
+    """The text of a document, and its arrays, in few arrays: small ones of a type stand one after the other.
+
+    What is in one, and in which shape, the text then says in the same order.
+    """
+    small = {name: array for name, array in arrays.items() if array.size < LARGE}
+    places = [(name, array.dtype.name, array.shape) for name, array in small.items()]
+    folded = f'{{"document": {text}, "arrays": {json.dumps(places)}}}'.encode()
+    few = {name: array for name, array in arrays.items() if name not in small}
+    for kind in dict.fromkeys(kind for _, kind, _ in places):
+        few[kind] = np.concatenate([array.ravel() for array in small.values() if array.dtype.name == kind])
+    return {**few, FOLDED: np.frombuffer(folded, dtype=np.uint8)}
 
 
-def unfold(whole: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """What was folded."""
-    text, places = json.loads(whole[FOLDED].tobytes())
-    arrays, done = {}, dict.fromkeys(whole, 0)
-    for name, dtype, shape in places:
-        size = math.prod(shape)
-        arrays[name] = whole[dtype][done[dtype] : done[dtype] + size].reshape(shape)
-        done[dtype] += size
-    return text, arrays
+def unfold(few: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """The document and its arrays, of which the small ones are views."""
+    folded = json.loads(few[FOLDED].tobytes())
+    arrays = {name: array for name, array in few.items() if name not in (FOLDED, *DTYPES)}
+    begins = dict.fromkeys(DTYPES, 0)
+    for name, kind, shape in folded["arrays"]:
+        end = begins[kind] + np.broadcast_to(False, shape).size  # which refuses what is no shape
+        arrays[name] = few[kind][begins[kind] : end].reshape(shape)
+        begins[kind] = end
+    return folded["document"], arrays
 
 
 def read(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -208,10 +213,9 @@ def unpack(contents: Callable[[], Contained], name: str) -> dict[str, Any]:
     from safetensors import SafetensorError
 
     try:
-        text, arrays = contents()
-        header = json.loads(text)
-        named = unfold(arrays) if FOLDED in arrays else (header["document"], arrays)
-        document = json.loads(named[0])
+        entry, arrays = contents()
+        header = json.loads(entry)
+        document, parts = unfold(arrays) if FOLDED in arrays else (json.loads(header["document"]), arrays)
         version = document["version"]
         if isinstance(version, int) and version > VERSION:
             raise ModelFileError(
@@ -222,7 +226,7 @@ def unpack(contents: Callable[[], Contained], name: str) -> dict[str, Any]:
             raise ModelFileError(f"{name} is in a format that was never in use: {version!r}")
         if digest(header["document"], arrays) != header["sha256"]:
             raise ModelFileError(f"{name} is damaged: its checksum is not that of what it holds")
-        return dict(put_back(document, named[1]))
+        return dict(put_back(document, parts))
     except ModelFileError:
         raise
     except SafetensorError as error:
@@ -468,10 +472,13 @@ class Builder:
                 is_start = _checked(piece["is_start"], (n,), "starts of sequences", dtype="bool")
                 states = known_states(piece["states"], n, m)
                 search._gather(Record(_checked(X, (n, d), "rows"), is_start, states, row_weights(piece["weights"], n)))
-            search.last_rows = _checked(own["last_rows"], (min(len(own["last_rows"]), 1), d), "last row")
+            if len(own["last_rows"]):
+                search.last_rows = _checked(own["last_rows"], (1, d), "last row")
             for emission in (search.sized, search.family, search.learner and search.learner.start.emission):
                 if emission and emission.has_values and (emission.n_features, emission.n_components) != (d, m):
                     raise ValueError("its parts do not fit together")
+        if (search.learner is None) != (search.n_gathered == 0) or search.n_at_last_look > search.n_gathered:
+            raise ValueError("its rows are not those that it has looked at")
         return search
 
 

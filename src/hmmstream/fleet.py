@@ -16,7 +16,7 @@ from hmmstream.emissions import Emission, specification
 from hmmstream.learner import ROWS_A_STATE, Learner, check_engine, has_window
 from hmmstream.learners import LearnerStreams
 from hmmstream.model import HMM
-from hmmstream.names import Names
+from hmmstream.names import Names, code_points, from_code_points
 from hmmstream.online import OnlineHMM
 from hmmstream.priors import Prior
 from hmmstream.record import Record
@@ -484,7 +484,7 @@ class Fleet:
 
     def _document(self) -> dict[str, Any]:
         names = {"shared": self.shared, "device": self.device, "dtype": self.dtype, "n_jobs": self.n_jobs}
-        ids = self.ids if self.ids.dtype.kind != "U" else self.ids.tolist()
+        ids = self.ids if self.ids.dtype.kind != "U" else code_points(self.ids)
         held = None if self._streams is None else self._streams.document()
         return {**names, "prototype": self.prototype, "ids": ids, "streams": held}
 
@@ -498,7 +498,10 @@ class Fleet:
             fleet = cls(**document, **settings)
         except (ImportError, RuntimeError):  # no GPU here: the streams go on without
             fleet = cls(**{**document, "device": "cpu", "dtype": "float64"}, **settings)
-        ids = np.array(ids, dtype=np.str_) if isinstance(ids, list) else np.asarray(ids)
+        if isinstance(ids, list):  # a file from before they were numbers
+            ids = np.array(ids, dtype=np.str_)
+        elif ids.dtype == np.uint32:
+            ids = from_code_points(ids)
         if ids.ndim != 1 or ids.dtype.kind not in "iU" or len(fleet._names.add(ids)) > len(fleet):
             raise ValueError("its streams have no names of their own")
         if held is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from typing import Any
 
 import numpy as np
@@ -125,6 +126,18 @@ def as_numbers(names: Any) -> Numbers:
 def as_kept(dtype: Any) -> Any:
     """The type in which such names are kept: a number of 64 bits, or an even number of characters, at least two."""
     return np.dtype(f"=U{max(-(-dtype.itemsize // 8), 1) * 2}") if dtype.kind == "U" else np.dtype(np.int64)
+
+
+def code_points(names: Any) -> Any:
+    """The characters of strings as numbers: (N, longest), with zeros behind those that are shorter."""
+    return np.ascontiguousarray(names).view(np.uint32).reshape(len(names), names.itemsize // 4)
+
+
+def from_code_points(numbers: Any) -> Any:
+    """The strings of these characters."""
+    if numbers.ndim != 2 or numbers.shape[1] == 0 or numbers.max(initial=0) > sys.maxunicode:
+        raise ValueError("the names of its streams are no strings")
+    return np.ascontiguousarray(numbers).view(f"=U{numbers.shape[1]}").reshape(len(numbers))
 
 
 def are_counting(names: Any, first: int) -> bool:
