@@ -234,6 +234,20 @@ def test_a_refused_chunk_names_row_and_column_and_changes_nothing(family, bad, w
     np.testing.assert_array_equal(learner.vector, before)
 
 
+def test_the_first_refused_value_is_found_wherever_it_stands():
+    """Values are looked at many at a time, up to rows.PATCH rows."""
+    rng = np.random.default_rng(0)
+    family = Poisson([[1.0, 2.0], [6.0, 2.0]])
+    for n in (1, rows.PATCH - 1, rows.PATCH, rows.PATCH + 1, 5 * rows.PATCH + 3):
+        X = rng.poisson(2.0, (n, 2)).astype(float)
+        X[rng.random((n, 2)) < 0.1] = np.nan
+        assert rows.check(family, X) == rows.ACCEPTED
+        for place in range(2 * n):
+            other = X.copy()
+            other.flat[place:] = rng.choice([-1.0, 0.5, np.inf, -np.inf], 2 * n - place)
+            assert rows.check(family, other) == place
+
+
 @pytest.mark.parametrize(
     "X",
     [

@@ -187,7 +187,7 @@ class Fleet:
 
     def _check(self, data: Rows, shape: tuple[int, ...], emission: Emission) -> None:
         """Refuse rows in which something cannot occur, and say where."""
-        place = data.first_refused(emission, self._n_threads)
+        place = rows.check(emission, data.X)
         if place != rows.ACCEPTED:
             error = emission.refusal(data.X, place)
             at = [*(int(i) for i in np.unravel_index(error.row, shape)), error.column]

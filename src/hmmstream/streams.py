@@ -18,7 +18,7 @@ from hmmstream.averaging import Polyak
 from hmmstream.emissions import Emission
 from hmmstream.learner import NEVER, NO_STEPS, Learner
 from hmmstream.model import HMM
-from hmmstream.recursions import fleet, online, rows
+from hmmstream.recursions import fleet, online
 from hmmstream.recursions.state import (
     CLOCK_SIZE,
     IN_SEQUENCE,
@@ -33,7 +33,7 @@ from hmmstream.recursions.state import (
 )
 from hmmstream.schedule import Step, evaluate, is_built_in, sizes_of_each
 
-MANY_ROWS, MANY_VALUES = 2**14, 2**20  # worth a second thread to learn from them, or only to look at or sort them
+MANY_ROWS, MANY_TO_SORT = 2**14, 2**20  # worth a second thread to learn from them, or only to sort them
 NO_ORDER: IntArray = np.empty(0, dtype=np.int32)  # longer numbers would take longer to sort by
 MOMENTS = 257  # of a period at which the weights of its observations are computed
 FEW = 16  # streams for each row: with more, it is faster to sort the rows than to go through all streams
@@ -69,21 +69,6 @@ class Rows(NamedTuple):
         is_seen = (~np.isnan(self.X[self.all_numbers()])).any(axis=1)
         return np.bincount(np.repeat(np.arange(len(n)), n), weights=is_seen, minlength=len(n)).astype(np.int64)
 
-    def first_refused(self, emission: Emission, n_jobs: int) -> int:
-        """The place of the first value that cannot occur, counted along the rows, or ACCEPTED."""
-        if n_jobs == 1 or self.X.size <= MANY_VALUES:
-            return int(rows.check(emission, self.X))
-        bounds = np.linspace(0, len(self.X), 1 + n_jobs).astype(np.int64).tolist()
-        found: list[int] = []
-
-        def check(start: int, stop: int) -> None:
-            place = int(rows.check(emission, self.X[start:stop]))
-            if place != rows.ACCEPTED:
-                found.append(start * emission.n_features + place)
-
-        in_threads(check, itertools.pairwise(bounds), n_jobs)
-        return min(found, default=rows.ACCEPTED)
-
 
 def by_streams(X: FloatArray, places: IntArray, n_streams: int, n_jobs: int) -> Rows:
     """Rows of streams in order of arrival."""
@@ -101,7 +86,7 @@ def by_streams(X: FloatArray, places: IntArray, n_streams: int, n_jobs: int) -> 
 def in_order(places: IntArray, n_streams: int, number: Any, n_jobs: int) -> tuple[IntArray, IntArray]:
     """Where the rows of each stream begin, and the numbers of rows in the order of their streams."""
     n = len(places)
-    n_parts = max(min(n_jobs, n // n_streams), 1) if n > MANY_VALUES else 1
+    n_parts = max(min(n_jobs, n // n_streams), 1) if n > MANY_TO_SORT else 1
     bounds = np.linspace(0, n, 1 + n_parts).astype(np.int64).tolist()
     parts = [(part, *bound) for part, bound in enumerate(itertools.pairwise(bounds))]
     ends = np.zeros((n_parts, n_streams), dtype=number)  # short numbers, if they do: more of them are in the cache

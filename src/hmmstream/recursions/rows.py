@@ -17,18 +17,20 @@ ACCEPTED = -1
 
 @inlined
 def first_refused(emission: Any, X: FloatArray) -> int:
-    """The place of the first value that cannot occur, counted along the rows, or ACCEPTED."""
+    """The place of the first value that cannot occur, counted along the rows, or ACCEPTED. X has no gaps in memory."""
+    d = emission.n_features
     for first in range(0, len(X), PATCH):
-        last = min(first + PATCH, len(X))
-        some_refused = False
-        for row in range(first, last):  # without a way out of the loop many values are looked at together
-            for a in range(emission.n_features):
-                some_refused |= is_refused(emission, a, X[row, a])
-        if some_refused:
-            for row in range(first, last):
-                for a in range(emission.n_features):
-                    if is_refused(emission, a, X[row, a]):
-                        return row * emission.n_features + a
+        n = min(PATCH, len(X) - first)
+        patch = view(X, first * d, (n, d))  # rows that count from 0 are seen to follow each other, and read as vectors
+        n_refused = 0
+        for row in range(n):  # without a way out of the loop many values are looked at together
+            for a in range(d):
+                n_refused += is_refused(emission, a, patch[row, a])
+        if n_refused > 0:
+            for row in range(n):
+                for a in range(d):
+                    if is_refused(emission, a, patch[row, a]):
+                        return (first + row) * d + a
     return ACCEPTED
 
 
