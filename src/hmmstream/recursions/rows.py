@@ -19,9 +19,10 @@ ACCEPTED = -1
 def first_refused(emission: Any, X: FloatArray) -> int:
     """The place of the first value that cannot occur, counted along the rows, or ACCEPTED. X has no gaps in memory."""
     d = emission.n_features
+    values = view(X, 0, (X.size,))
     for first in range(0, len(X), PATCH):
         n = min(PATCH, len(X) - first)
-        patch = view(X, first * d, (n, d))  # rows that count from 0 are seen to follow each other, and read as vectors
+        patch = view(values, first * d, (n, d))  # rows that count from 0 are seen to follow each other: read as vectors
         n_refused = 0
         for row in range(n):  # without a way out of the loop many values are looked at together
             for a in range(d):
